@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from tether.facts import Trace
 from tether.record.ending import ended_with, strip
-from tether.record.names.naming import variables_of_frames
 from tether.record.notebook_cells import name_cells, of_the_user
+from tether.record.objects import variables_of_frames
 from tether.record.processes.children import expanded
 from tether.record.session import Session
 from tether.record.sites import here

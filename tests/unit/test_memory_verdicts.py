@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tether.analysis.history import History
-from tether.analysis.sharing.shared_memory import container, overlaps_itself
+from tether.analysis.sharing.shared_memory import overlaps_itself
 from tether.facts import NON_BLOCKING, Event, Operand, Site, StorageFact, TensorFact, Trace
+from tether.source.names import common_place
 from tether.store.fields import check
 from tether.verdicts import storage_pinned, unsynchronized_read
 from tether.verdicts.judging import judged
@@ -86,7 +87,7 @@ def test_which_tensors_overlap_themselves(shape, strides, expected):
     ],
 )
 def test_the_container_of_names(names, expected):
-    assert container(names) == expected
+    assert common_place(names) == expected
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(10, ["rows"]), (10_000, [])])

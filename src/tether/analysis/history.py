@@ -347,9 +347,12 @@ class History:
     def name_of(self, tensor: int) -> str:
         """Return the best name of a tensor; a plain one is called by what its site assigns to."""
         names = self.names_of(tensor)
-        if names:
-            return names[0]
-        return self._described(tensor)
+        return names[0] if names else self._described(tensor)
+
+    def given_name(self, tensor: int) -> str:
+        """Return the best name that the program gives a tensor, or its line or a holder; or ""."""
+        names = self.names_of(tensor)
+        return names[0] if names else self.target_of(tensor) or self.held_by(tensor)
 
     def target_of(self, tensor: int) -> str:
         """Return what the line that made a tensor assigns it to, "" when to nothing."""
@@ -386,9 +389,8 @@ class History:
         position = self.made_at(tensor)
         if position == UNKNOWN:
             return f"tensor {tensor}"
-        target = self.target_of(tensor) or self.held_by(tensor)
-        if target:
-            return target
+        if name := self.given_name(tensor):
+            return name
         site = self.site_of(self.events[position])
         return f"`{shortened(site.expression)}`" if site.expression else f"line {site.line}"
 

@@ -77,10 +77,9 @@ class Speaker:
     def name(self, tensor: int) -> Segment:
         """Return what a tensor is called: its name, the text that makes it, or where that is."""
         history = self._history
-        names = history.names_of(tensor)
-        target = history.target_of(tensor) or history.held_by(tensor)
-        if names or target:
-            return Segment(f"`{names[0] if names else target}`", "name")
+        name = history.given_name(tensor)
+        if name:
+            return Segment(f"`{name}`", "name")
         position = history.made_at(tensor)
         if position < 0:
             return Segment("a tensor")

@@ -19,7 +19,6 @@ from tether.source.reading import (
     blocks_around,
     callers_of,
     deciders,
-    function_at,
     mentions,
     stores_of,
 )
@@ -154,7 +153,7 @@ class Surroundings:
         And what gives the nearest its answer.
         """
         source = self.source(site.file)
-        name = function_at(source, site.line)
+        name = getattr(source.function_around(site.line), "name", "")
         lines = [site.line, *(callers_of(source, name) if name else ())]
         conditions = next(filter(None, (deciders(source, one) for one in lines)), [])[-MOST:]
         for line in conditions:

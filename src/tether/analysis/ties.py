@@ -19,13 +19,13 @@ from tether.analysis.sharing.holding import (
     are_alike,
     are_of_one_module,
     are_two_names,
+    first_word,
     in_one_container,
-    root_of,
 )
 from tether.analysis.sharing.kept_then_written import KeptRecord, KeptThenWritten
 from tether.analysis.sharing.odd_writes import OddWrites
 from tether.analysis.sharing.rewritten import RewrittenArrays
-from tether.analysis.sharing.shared_memory import Sharing, container
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.surroundings import WaysThere
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
 from tether.operations import rule_for
@@ -186,7 +186,7 @@ class Ties:
             names = tuple(dict.fromkeys(one.name for one in others))
             read = (history.site_of(history.events[act.read]),) if act.read >= 0 else ()
             by = act.by.name if act.by is not None else history.name_of(act.tensor)
-            cause = (since[0] if since else write.site, root_of(by), root_of(names[0]))
+            cause = (since[0] if since else write.site, first_word(by), first_word(names[0]))
             yield (
                 cause,
                 ActedTie(
@@ -372,7 +372,7 @@ def _variable_weight(holding: Holding, other: Holder) -> int:
     if not other.depth:
         return 30
     target = holding.target_of(other)
-    return 5 if target and root_of(target) == root_of(other.name) else 25
+    return 5 if target and first_word(target) == first_word(other.name) else 25
 
 
 # -- facts that weigh -----------------------------------------------------------------------
@@ -431,13 +431,3 @@ def _all(parts: Iterable[tuple[Item, ...]]) -> tuple[Item, ...]:
 def _sites(history: History, positions: Iterable[int]) -> tuple[Site, ...]:
     found = (history.events[at].site for at in positions)
     return tuple(dict.fromkeys(history.site(one) for one in found if one >= 0))
-
-
-# -- words ----------------------------------------------------------------------------------
-
-
-def called(tie: ActedTie) -> str:
-    """Return what shows the change, in a few words."""
-    if len(tie.shows) < 2:
-        return tie.shows[0]
-    return container(list(tie.shows)) or tie.shows[0]

@@ -32,7 +32,7 @@ from tether.record.gradients.given_gradients import GivenGradients
 from tether.record.gradients.nodes import GraphLog, count_nodes
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
 from tether.record.names.holders import HolderLog
-from tether.record.plain import items_of
+from tether.record.objects import items_of
 from tether.record.sites import behind_us
 from tether.record.tape import Tape, grad_mode
 from tether.record.training.open_steps import leave_stale_steps

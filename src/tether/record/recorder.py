@@ -31,10 +31,11 @@ from tether.record.names.holders import HolderLog
 from tether.record.names.iterators import IteratorLog
 from tether.record.names.keepers import roots_of_the_nameless
 from tether.record.names.made_once import MadeOnceLog
-from tether.record.names.naming import Naming, variables_of_error
+from tether.record.names.naming import Naming
 from tether.record.names.reassigned import ReassignedLog
 from tether.record.names.rings import RingLog
 from tether.record.names.shallow_copies import ShallowCopies
+from tether.record.objects import variables_of_error
 from tether.record.processes.other_processes import SharingLog
 from tether.record.tape import Tape
 from tether.record.training.movement import AlikeLog, DriftLog, MovementLog

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from tether.facts import UNKNOWN, Trace
 from tether.record import mode_stack
 from tether.record.listener import Listener
-from tether.record.names.naming import variables_of
+from tether.record.objects import variables_of
 from tether.record.patches import Patches
 from tether.record.patches.replacing import Replacements
 from tether.record.recorded_steps import MEASURED, Doors, Sample, Slice

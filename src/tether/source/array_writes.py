@@ -16,7 +16,15 @@ from typing import NamedTuple
 
 from tether.facts import Site
 from tether.operations.numpy_calls import WRITING_METHODS
-from tether.source.syntax import Source, called, expression, site_of_node, source_of
+from tether.source.syntax import (
+    CALLABLES,
+    FUNCTIONS,
+    Source,
+    called,
+    expression,
+    site_of_node,
+    source_of,
+)
 
 ROUNDS = 6
 """Calls deep that an array is followed."""
@@ -95,14 +103,12 @@ def _is_whole(part: ast.expr) -> bool:
 
 def _is_any(source: Source, node: ast.AST, name: str) -> bool:
     """Whether a name is a loop's variable or a function's parameter around a node."""
-    around: ast.AST | None = node
-    while around is not None:
+    for around in source.outwards(node):
         if isinstance(around, (ast.For, ast.AsyncFor)):
             if any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(around.target)):
                 return True
-        elif isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        elif isinstance(around, CALLABLES):
             return any(one.arg == name for one in ast.walk(around.args) if isinstance(one, ast.arg))
-        around = source.parent(around)
     return False
 
 
@@ -130,11 +136,10 @@ class _Body(NamedTuple):
 def _bodies(sources: Mapping[str, str]) -> dict[str, list[_Body]]:
     found: dict[str, list[_Body]] = defaultdict(list)
     for file, text in sources.items():
-        for node in source_of(file, text).nodes:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                calls = {called(one.func) for one in ast.walk(node) if isinstance(one, ast.Call)}
-                last = node.end_lineno or node.lineno
-                found[node.name].append(_Body(file, node.lineno, last, calls))
+        for node in source_of(file, text).functions:
+            calls = {called(one.func) for one in ast.walk(node) if isinstance(one, ast.Call)}
+            last = node.end_lineno or node.lineno
+            found[node.name].append(_Body(file, node.lineno, last, calls))
     return found
 
 
@@ -186,7 +191,7 @@ class _Writes:
         waiting = [(prefix, child) for child in ast.iter_child_nodes(node)]
         while waiting:
             around, one = waiting.pop()
-            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if isinstance(one, FUNCTIONS):
                 given = [*one.args.posonlyargs, *one.args.args]
                 inner = around + one.name
                 names = [each.arg for each in given]

@@ -7,9 +7,7 @@ import ast
 from tether.facts import Site
 from tether.operations.table import operation
 from tether.source.on_the_way import beside
-from tether.source.syntax import Source
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
+from tether.source.syntax import RUNS, Source
 
 
 def asked_next(source: Source, site: Site) -> bool:
@@ -27,7 +25,7 @@ def asked_next(source: Source, site: Site) -> bool:
         return False
     if any(_may_do(one) for one in ast.walk(question.test)):
         return False
-    uses = _uses(source.around(made, _FUNCTIONS), name)
+    uses = _uses(source.around(made, RUNS), name)
     return len(uses) == 1 and any(
         uses[0] is one
         for part in (*question.body, *question.orelse)

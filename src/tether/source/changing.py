@@ -12,13 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from tether.facts import Site
-from tether.source.filling import STORING
+from tether.source.filling import FILLING
 from tether.source.reading import deciders
-from tether.source.syntax import Source, site_of_node, source_of
+from tether.source.syntax import CALLABLES, RUNS, Source, site_of_node, source_of
 
 _TAKING = frozenset({"pop", "popleft", "popitem", "clear", "remove", "discard", "insert"})
-_DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_SCOPES = (*_DEFINED, ast.Module)
 _ROUNDS = 3  # variables that are followed to what they were given, one after the other
 
 
@@ -46,7 +44,7 @@ def states_behind(source: Source, site: Site, *, reached: bool) -> list[str]:
     node = source.node_at(site)
     if node is None:
         return []
-    scope, around = source.around(node, _SCOPES), [*_deciding(source, node, site)]
+    scope, around = source.around(node, RUNS), [*_deciding(source, node, site)]
     parts = [*around, node] if reached else [node, *around]
     return list(dict.fromkeys(name for one in parts for name in _states(one, scope, site.file)))
 
@@ -58,8 +56,7 @@ def _deciding(source: Source, node: ast.AST, site: Site) -> Iterator[ast.AST]:
     for one in source.nodes:
         if isinstance(one, (ast.If, ast.IfExp, ast.While)) and one.test.lineno in lines:
             yield one.test
-    above = source.parent(node)
-    while above is not None and not isinstance(above, _SCOPES):
+    for above in source.outwards(source.parent(node), RUNS):
         match above:
             case ast.For(iter=value) | ast.comprehension(iter=value):
                 yield value
@@ -67,7 +64,6 @@ def _deciding(source: Source, node: ast.AST, site: Site) -> Iterator[ast.AST]:
                 yield from (one.iter for one in loops)
             case ast.With(items=items):
                 yield from (one.context_expr for one in items)
-        above = source.parent(above)
 
 
 def _states(node: ast.AST, scope: ast.AST, file: str) -> Iterator[str]:
@@ -84,7 +80,7 @@ def _states(node: ast.AST, scope: ast.AST, file: str) -> Iterator[str]:
 def _own_variables(scope: ast.AST) -> dict[str, list[ast.expr]]:
     """Return the variables of a function, each with what the text gives it; nothing: a caller."""
     found: dict[str, list[ast.expr]] = {}
-    if not isinstance(scope, _DEFINED):
+    if not isinstance(scope, CALLABLES):
         return found
     for one in (*scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs):
         found[one.arg] = []
@@ -117,7 +113,7 @@ def changes_of(sources: Mapping[str, str], states: Collection[str]) -> list[Stat
             for path, rebinds in _changed(node, source):
                 if path.rpartition(".")[2] not in wanted:
                     continue
-                scope = source.around(node, _SCOPES)
+                scope = source.around(node, RUNS)
                 own = _own_variables(scope)
                 key = _key(path, own, scope, file)
                 if key in known and not (rebinds and path in own):
@@ -126,7 +122,7 @@ def changes_of(sources: Mapping[str, str], states: Collection[str]) -> list[Stat
 
 
 def _change(source: Source, file: str, node: ast.AST, state: str) -> StateChange:
-    function = source.around(node, (*_DEFINED, ast.Module))
+    function = source.around(node, RUNS)
     owner = source.around(node, (ast.ClassDef, ast.Module))
     site = site_of_node(file, node, source.lines)  # type: ignore[arg-type]
     return StateChange(site, state, getattr(function, "name", ""), getattr(owner, "name", ""))
@@ -137,7 +133,7 @@ def _changed(node: ast.AST, source: Source) -> Iterator[tuple[str, bool]]:
     match node:
         case ast.Call(func=ast.Attribute(value=into, attr=name)):
             alone = isinstance(source.parent(node), ast.Expr)  # `x.add(y)` of tensors is not
-            if name in _TAKING or (name in STORING and alone):
+            if name in _TAKING or (name in FILLING and alone):
                 yield _path(into), False
         case ast.Call(func=ast.Name(id="next"), args=[into, *_]):
             yield _path(into), False

@@ -7,13 +7,19 @@ from typing import NamedTuple
 
 from tether.facts import Site
 from tether.source.on_the_way import beside
-from tether.source.syntax import Source, called, is_module, names
+from tether.source.syntax import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    LOOPS,
+    RUNS,
+    SCOPES,
+    Source,
+    called,
+    is_module,
+    names,
+)
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SCOPES = (
-    ast.Module, *_FUNCTIONS, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
-    ast.ClassDef, ast.For, ast.AsyncFor, ast.While,
-)  # fmt: skip
+_SCOPES = (*SCOPES, *COMPREHENSIONS, *LOOPS)
 _FUNCTIONS_ALONE = ("array", "deepcopy")
 
 
@@ -105,9 +111,9 @@ def _copy_of(source: Source, given: ast.expr) -> ast.expr | None:
 
 def _only_use(source: Source, node: ast.Call) -> ast.Name | None:
     """Return where a function's variable is read that a call alone gives its value, if once."""
-    assigned, scope = source.parent(node), source.around(node, (ast.Module, *_FUNCTIONS))
+    assigned, scope = source.parent(node), source.around(node, RUNS)
     match assigned:
-        case ast.Assign(targets=[ast.Name(id=name)]) if isinstance(scope, _FUNCTIONS):
+        case ast.Assign(targets=[ast.Name(id=name)]) if isinstance(scope, FUNCTIONS):
             pass
         case _:
             return None

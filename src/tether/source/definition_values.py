@@ -6,33 +6,32 @@ import ast
 from collections.abc import Iterator
 
 from tether.facts import Site
-from tether.source.handing import function_at
 from tether.source.syntax import Source, called, site_of_node
 
 
 def default_of(source: Source, site: Site, name: str) -> Site | None:
     """Return where the default of an argument stands, in the function defined at a site."""
-    for function in function_at(source, site):
-        plain = [*function.args.posonlyargs, *function.args.args]
-        defaults = function.args.defaults
-        pairs = [
-            *zip(plain[len(plain) - len(defaults) :], defaults, strict=True),
-            *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
-        ]
-        for argument, default in pairs:
-            if argument.arg == name and default is not None:
-                return site_of_node(site.file, default, source.lines)
-    return None
+    function = source.function_at(site)
+    if function is None:
+        return None
+    given = function.args
+    plain = [*given.posonlyargs, *given.args]
+    pairs = [
+        *zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True),
+        *zip(given.kwonlyargs, given.kw_defaults, strict=True),
+    ]
+    found = (default for argument, default in pairs if argument.arg == name and default is not None)
+    return next((site_of_node(site.file, default, source.lines) for default in found), None)
 
 
 def kept_as(source: Source, site: Site, name: str) -> Iterator[Site]:
     """Yield the lines of the function defined at a site that give an attribute an argument."""
-    for function in function_at(source, site):
-        for node in ast.walk(function):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-                names = (one.id for one in ast.walk(node.value) if isinstance(one, ast.Name))
-                if name in names:
-                    yield site_of_node(site.file, node, source.lines)
+    function = source.function_at(site)
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            names = (one.id for one in ast.walk(node.value) if isinstance(one, ast.Name))
+            if name in names:
+                yield site_of_node(site.file, node, source.lines)
 
 
 def attribute_of(source: Source, file: str, owner: str, name: str) -> Site | None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from tether.facts import Site
 from tether.finding import Edit, Finding
 from tether.operations.table import operation
-from tether.source.filling import STORING
+from tether.source.filling import FILLING
 from tether.source.syntax import Source, called, is_module, key_of, parsed
 
 
@@ -200,7 +200,7 @@ def _after(site: Site, text: str, source: Source) -> tuple[Edit, ...]:
     """Put a call behind an expression; where a method stores it, behind what is stored."""
     node = source.node_at(site)
     match node:
-        case ast.Call(func=ast.Attribute(attr=method), args=[*_, stored]) if method in STORING:
+        case ast.Call(func=ast.Attribute(attr=method), args=[*_, stored]) if method in FILLING:
             node = stored if isinstance(source.parent(node), ast.Expr) else node
     key = key_of(node) if node is not None else None
     if key is None or not isinstance(node, (ast.Call, ast.Attribute, ast.Subscript, ast.Name)):

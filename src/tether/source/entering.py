@@ -10,13 +10,9 @@ import ast
 from collections.abc import Iterator
 
 from tether.facts import Site
-from tether.source.syntax import Source, called, site_of_node
+from tether.source.syntax import COMPREHENSIONS, LOOPS, SCOPES, Source, called, site_of_node
 
-_SCOPES = (
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module, ast.ClassDef,
-    ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
-)  # fmt: skip
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_SCOPES = (*SCOPES, *COMPREHENSIONS)
 
 Place = tuple[int, int]
 
@@ -102,14 +98,8 @@ def _value_of(source: Source, target: ast.AST) -> ast.expr | None:
 
 def _bound_later_in_loop(source: Source, node: ast.expr, bound: list[ast.AST]) -> bool:
     """Whether a loop around a place gives the name a value after it, for the next round."""
-    around: ast.AST | None = node
-    while around is not None and not isinstance(around, _SCOPES):
-        if isinstance(around, _LOOPS):
-            last = _end(around)
-            if any(_start(node) < _start(one) <= last for one in bound):
-                return True
-        around = source.parent(around)
-    return False
+    loops = [one for one in source.outwards(node, _SCOPES) if isinstance(one, LOOPS)]
+    return any(_start(node) < _start(one) <= _end(loop) for loop in loops for one in bound)
 
 
 def _may_write(source: Source, node: ast.AST, path: str) -> bool:

@@ -16,15 +16,15 @@ from typing import Literal, NamedTuple
 
 from tether.facts import Site
 from tether.source.names import paths_to, steps_in
-from tether.source.syntax import site_of_node, source_of
+from tether.source.syntax import FUNCTIONS, INTO_CONTAINERS, site_of_node, source_of
 
 How = Literal["assigned", "stored", "loop", "parameter", "closure"]
 
-STORING = frozenset(
-    {"append", "appendleft", "add", "extend", "insert", "put", "put_nowait", "setdefault", "update"}
-    | {"register_buffer", "__setitem__"}
-)
-"""Methods that put what they are given into the object that they are called on."""
+FILLING = INTO_CONTAINERS | {"put", "put_nowait", "register_buffer", "__setitem__"}
+"""Methods whose line fills the object that they are called on.
+
+A method of the program's own (`push`) is none: what fills is the line in it.
+"""
 
 
 class Fill(NamedTuple):
@@ -129,7 +129,7 @@ class _FileReader:
             self._read(statement, function, prefix)
 
     def _read(self, node: ast.AST, function: str, prefix: str) -> None:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, FUNCTIONS):
             inner, given = prefix + node.name, node.args
             for one in (*given.posonlyargs, *given.args, *given.kwonlyargs):
                 site = Site(self._file, one.lineno, one.col_offset + 1)
@@ -174,7 +174,7 @@ def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, How]]:
     elif isinstance(node, (ast.For, ast.AsyncFor)):
         yield node.target, node.iter, "loop"
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        stores = node.func.attr in STORING and node.args
+        stores = node.func.attr in FILLING and node.args
         if stores:
             yield node.func.value, node, "stored"
 

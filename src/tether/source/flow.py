@@ -38,6 +38,7 @@ from tether.source.held import (
     zipped,
 )
 from tether.source.scopes import Scope, Scopes, way_by
+from tether.source.syntax import INTO_CONTAINERS
 
 ROUNDS = 30  # of the whole program; each goes one call deeper or back, and values rarely cross ten
 
@@ -53,10 +54,11 @@ OPAQUE = frozenset(
 SHAPES = frozenset({"shape", "dtype", "device", "ndim", "size", "nbytes", "layout", "itemsize"})
 """Attributes that say how a value lies and not what it is."""
 
-STORING = frozenset(
-    {"append", "extend", "add", "insert", "update", "setdefault", "appendleft", "push", "put"}
-)
-"""Methods that put their arguments into the container they are called on."""
+HOLDING = INTO_CONTAINERS | {"push", "put"}
+"""Methods whose arguments the object they are called on may hold from then on.
+
+A `push` is the program's own: where its text is known, it is walked as well.
+"""
 
 TAKING_OVER = frozenset({"extend", "update"})
 """Those of them that put in what their argument holds."""
@@ -459,7 +461,7 @@ class _FunctionWalk:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in OPAQUE or name in SHAPES:
             return {}
-        if isinstance(node.func, ast.Attribute) and name in STORING:
+        if isinstance(node.func, ast.Attribute) and name in HOLDING:
             self.put(node.func.value, _stored(name, node, given, keyed))
         callees = self.flow.scopes.called(node)
         if callees:

@@ -14,17 +14,13 @@ from typing import NamedTuple
 from tether.facts import Site
 from tether.operations.table import operation
 from tether.source.on_the_way import Place, decided, end, start
-from tether.source.syntax import Source, called
+from tether.source.syntax import CALLABLES, COMPREHENSIONS, FUNCTIONS, Function, Source, called, own
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Module)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _STOPS = (ast.Return, ast.Raise, ast.Break, ast.Yield, ast.YieldFrom, ast.Await)
 _TAKES_ALL = {one.__name__ for one in (sum, max, min, list, tuple, set, frozenset, sorted, dict)}
 _DEEPEST = 2
 """Calls of the program's functions that a name is followed into."""
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = Function | ast.Lambda | ast.Module | ast.ClassDef
 
 
@@ -58,11 +54,11 @@ class ProgramTexts:
         self._calls: dict[str, list[tuple[str, ast.Call]]] = defaultdict(list)
         for file, source in sources.items():
             for one in source.nodes:
-                if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if isinstance(one, FUNCTIONS):
                     self._functions[one.name].append((file, one))
                 elif isinstance(one, ast.Call):
                     self._calls[called(one.func)].append((file, one))
-                if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                if isinstance(one, (*FUNCTIONS, ast.ClassDef)):
                     self.names.add(one.name)
 
     def defined(self, name: str) -> tuple[str, Function] | None:
@@ -75,29 +71,9 @@ class ProgramTexts:
         return self._calls.get(function.name, []) if self.defined(function.name) else []
 
 
-def own(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield what stands in a scope, and in no function or class inside it."""
-    for one in ast.iter_child_nodes(scope):
-        yield one
-        if not isinstance(one, _SCOPES):
-            yield from own(one)
-
-
 def stretch(file: str, *nodes: ast.AST) -> TextPart:
     """Return the text from the first of some nodes to the last."""
     return TextPart(file, start(nodes[0]), end(nodes[-1]))
-
-
-def scope_at(source: Source, site: Site) -> Scope | None:
-    """Return the function that a site is in, or the whole text."""
-    if site.function == "<module>":
-        return source.tree
-    for node in source.nodes:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            if first == site.first_line and node.name == site.function.rpartition(".")[2]:
-                return node
-    return None
 
 
 # -- readings --------------------------------------------------------------------------------------
@@ -171,7 +147,7 @@ class _ReadingOf(NamedTuple):
     def _comprehension(
         self, node: ast.AST | None, part: ast.comprehension, *, plain: bool
     ) -> Reading | None:
-        if not isinstance(node, _COMPREHENSIONS) or node.generators[0] is not part:
+        if not isinstance(node, COMPREHENSIONS) or node.generators[0] is not part:
             return None
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         shown = any(_is_recorded(one, part.target) for one in (*part.ifs, *parts))
@@ -261,7 +237,7 @@ def argument(program: ProgramTexts, site: Site, scope: Scope, name: str) -> ast.
     node = source.node_at(site) if source is not None else None
     if not isinstance(node, ast.Call):
         return None
-    if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    if not isinstance(scope, FUNCTIONS):
         return None
     if scope.name != called(node.func) and not scope.name.startswith("__"):
         return None  # a library's function is between the two
@@ -339,7 +315,7 @@ def assigned_once(source: Source, scope: Scope, name: str) -> Assigned | None:
     if "." in name:
         around = source.around(scope, (ast.ClassDef, ast.Module))
         stores = [one for one in ast.walk(around) if _names(one, name)]
-    elif isinstance(scope, _FUNCTIONS) and name in _parameters(scope):  # type: ignore[arg-type]
+    elif isinstance(scope, CALLABLES) and name in _parameters(scope):  # type: ignore[arg-type]
         return None if _stores(scope, name) else Assigned(None, scope)
     else:
         stores = _stores(scope, name) + _stored_by_others(scope, name)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 
 from tether.facts import Site
-from tether.source.syntax import Source
-
-_Functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+from tether.source.syntax import RUNS, Source
 
 
 def read_again(source: Source, call: Site, name: str) -> list[int]:
@@ -25,7 +23,7 @@ def read_again(source: Source, call: Site, name: str) -> list[int]:
         ]
         stores = sum(isinstance(one.ctx, ast.Store) for one in named)
         read = [one for one in named if isinstance(one.ctx, ast.Load) and id(one) not in inside]
-        function = source.around(node, _Functions)
+        function = source.around(node, RUNS)
         own = set(map(id, ast.walk(function)))
         later = [one for one in read if id(one) not in own or one.lineno > call.end_line]
         return sorted({one.lineno for one in later}) if stores == 1 else []
@@ -33,7 +31,7 @@ def read_again(source: Source, call: Site, name: str) -> list[int]:
 
 
 def _variable(source: Source, node: ast.AST, call: Site, name: str) -> list[int]:
-    scope = ast.walk(source.around(node, _Functions))
+    scope = ast.walk(source.around(node, RUNS))
     named = [one for one in scope if isinstance(one, ast.Name) and one.id == name]
     later = [one for one in named if one.lineno > call.end_line]
     stored = [one.lineno for one in later if not isinstance(one.ctx, ast.Load)]

@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from tether.facts import Site
 from tether.source.syntax import Source, called, site_of_node
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
 
 def handings(source: Source, site: Site, name: str) -> Iterator[Site]:
     """Yield the calls that are given a variable of the function around a site, as it is."""
@@ -52,7 +50,8 @@ def given_back(
     node = sources[site.file].node_at(site) if site.file in sources else None
     calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)] if node else []
     for name in dict.fromkeys(called(one.func) for one in calls):
-        defined = [(file, one) for file in sources for one in _defined(sources[file], name)]
+        defined = [(file, one) for file, text in sources.items() for one in text.functions
+                   if one.name == name]  # fmt: skip
         for file, function in defined if len(defined) == 1 else ():
             for one in filter(lambda node: _gives(node, attributes), ast.walk(function)):
                 yield site_of_node(file, one, sources[file].lines)  # type: ignore[arg-type]
@@ -66,10 +65,6 @@ def _gives(node: ast.AST, attributes: Collection[str]) -> bool:
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         return any(_attribute(one) in attributes for one in _given(value))
     return _attribute(value) in attributes
-
-
-def _defined(source: Source, name: str) -> list[ast.AST]:
-    return [one for one in source.nodes if isinstance(one, _FUNCTIONS) and one.name == name]
 
 
 def _attribute(value: ast.expr | None) -> str:
@@ -163,21 +158,12 @@ def registered_at(source: Source, file: str, name: str) -> Site | None:
     return None
 
 
-def function_at(source: Source, site: Site) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the function that a site is in, decorators counted."""
-    for node in source.nodes:
-        if isinstance(node, _FUNCTIONS):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            if first == site.first_line:
-                yield node
-
-
 def _within(source: Source, site: Site) -> Iterator[ast.AST]:
     """Yield the nodes of the function that a site is in."""
     if site.function == "<module>":
         yield from source.nodes
-    for node in function_at(source, site):
-        yield from ast.walk(node)
+    elif (function := source.function_at(site)) is not None:
+        yield from ast.walk(function)
 
 
 def _given(call: ast.Call) -> Iterator[ast.expr]:

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.facts import UNKNOWN, Site
-from tether.source.syntax import Source, called
+from tether.source.syntax import LOOPS, SCOPES, Source, called
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module, ast.ClassDef)
-_LOOPS = (ast.For, ast.While, ast.AsyncFor)
 _ENDLESS = 1 << 60  # the last line of a module
 
 
@@ -88,8 +86,8 @@ def _fills(source: Source, node: ast.AST) -> bool:
 
 def follows(source: Source, node: ast.expr, kept: Kept, write: Site) -> bool:
     """Whether a place runs after a write in its file: lower in the function, and not set anew."""
-    scope = source.around(node, _SCOPES)
-    if scope is not source.around(kept.node, _SCOPES):
+    scope = source.around(node)
+    if scope is not source.around(kept.node):
         return False
     line = _line_in(source, scope, kept.node, write)
     if line == UNKNOWN or node.lineno <= max(line, kept.node.lineno):
@@ -102,7 +100,7 @@ def follows(source: Source, node: ast.expr, kept: Kept, write: Site) -> bool:
 
 def _line_in(source: Source, scope: ast.AST, taken: ast.Call, write: Site) -> int:
     """Return the line of a scope at which a write happens: its own, or that of a call."""
-    around = [one for one in source.nodes if isinstance(one, _SCOPES) and _spans(one, write.line)]
+    around = [one for one in source.nodes if isinstance(one, SCOPES) and _spans(one, write.line)]
     if around and around[-1] is scope:
         return write.line
     name, start = write.function.rpartition(".")[2], (_loop(source, taken) or taken).lineno
@@ -110,7 +108,7 @@ def _line_in(source: Source, scope: ast.AST, taken: ast.Call, write: Site) -> in
         node.lineno
         for node in source.nodes
         if isinstance(node, ast.Call) and node.lineno >= start
-        and source.around(node, _SCOPES) is scope and called(node.func) == name
+        and source.around(node) is scope and called(node.func) == name
     ]  # fmt: skip
     return min(lines, default=UNKNOWN)
 
@@ -122,12 +120,8 @@ def _spans(scope: ast.AST, line: int) -> bool:
 
 def _loop(source: Source, node: ast.AST) -> ast.For | ast.While | ast.AsyncFor | None:
     """Return the outermost loop around a node within its scope."""
-    found = None
-    while not isinstance(node, _SCOPES):
-        node = source.parent(node) or source.nodes[0]
-        if isinstance(node, _LOOPS):
-            found = node
-    return found
+    loops = [one for one in source.outwards(node, SCOPES) if isinstance(one, LOOPS)]
+    return loops[-1] if loops else None
 
 
 def _set_once(source: Source, kept: Kept, scope: ast.AST, line: int) -> bool:
@@ -135,7 +129,7 @@ def _set_once(source: Source, kept: Kept, scope: ast.AST, line: int) -> bool:
     stores = [
         one.lineno
         for one in _named(source, kept.name, ast.Store)
-        if source.around(one, _SCOPES) is scope
+        if source.around(one) is scope
     ]  # fmt: skip
     last = kept.node.end_lineno or kept.node.lineno
     return len(stores) <= 2 and not any(last < one <= line for one in stores)

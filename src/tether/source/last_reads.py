@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from tether.facts import Site
 from tether.source.on_the_way import beside
-from tether.source.syntax import Source, names
+from tether.source.syntax import FUNCTIONS, RUNS, SCOPES, Source, names
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SCOPES = (*_FUNCTIONS, ast.Lambda, ast.ClassDef, ast.GeneratorExp, ast.ListComp, ast.Module)
+_SCOPES = (*SCOPES, ast.GeneratorExp, ast.ListComp)
 _GIVES = (ast.Call, ast.keyword, ast.Attribute, ast.Return, ast.Yield, ast.YieldFrom)
 _KEEPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await)
 
@@ -31,8 +30,8 @@ def readable(source: Source, site: Site) -> Readable | None:
     what those statements make of it be handed to anything later, which may hold it.
     """
     target = _given_alone(source, site)
-    scope = None if target is None else source.around(target, (ast.Module, *_FUNCTIONS))
-    if target is None or not isinstance(scope, _FUNCTIONS):
+    scope = None if target is None else source.around(target, RUNS)
+    if target is None or not isinstance(scope, FUNCTIONS):
         return None
     behind = {
         one: statement for statement in beside(source, target)[1] for one in ast.walk(statement)

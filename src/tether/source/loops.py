@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 
 from tether.facts import Site
-from tether.source.syntax import Source, called, site_of_node
+from tether.source.syntax import RUNS, Source, called, site_of_node
 
 _UNSEEN = (ast.NamedExpr, ast.While, ast.Yield, ast.Await, ast.Break, ast.Continue)
 """What may bring numbers into a turn, or end it, and leaves no call that is recorded."""
@@ -47,15 +47,13 @@ def _is_read(node: ast.AST, name: str) -> bool:
 
 def _around(source: Source, node: ast.AST) -> tuple[int, str, Sequence[ast.AST]] | None:
     """Return how many values the nearest loop gives, its counter and its body."""
-    within: ast.AST | None = node
-    while within is not None and not isinstance(within, (ast.FunctionDef, ast.Lambda)):
+    for within in source.outwards(node, RUNS):
         if isinstance(within, (ast.ListComp, ast.GeneratorExp)):
             (first, *more) = within.generators
             plain = not more and not first.ifs and not first.is_async
             return (*_given(first), [within.elt]) if plain else None
         if isinstance(within, ast.For):
             return (*_given(within), within.body)
-        within = source.parent(within)
     return None
 
 
@@ -92,12 +90,12 @@ def _choice(source: Source, name: ast.AST) -> ast.Subscript | None:
 
 def comprehension_at(source: Source, site: Site) -> Site | None:
     """Return the comprehension whose parts are made by what stands at a site; None for none."""
-    node, inner = source.node_at(site), None
-    while node is not None and not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+    inner = None
+    for node in source.outwards(source.node_at(site), RUNS):
         given = node.value if isinstance(node, ast.DictComp) else getattr(node, "elt", None)
         if isinstance(node, _GATHERED) and inner is given:
             return site_of_node(site.file, node, source.lines)
-        node, inner = source.parent(node), node
+        inner = node
     return None
 
 

@@ -7,16 +7,13 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.source.syntax import Source
+from tether.source.syntax import CALLABLES, COMPREHENSIONS, LOOPS, Source
 
 Place = tuple[int, int]  # a line, and a byte column from 0
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _WHOLE = (ast.expr, ast.Assign, ast.AugAssign, ast.Expr, ast.Return)
-_IN_PARTS = (ast.IfExp, ast.BoolOp, ast.Lambda, *_COMPREHENSIONS)
+_IN_PARTS = (ast.IfExp, ast.BoolOp, ast.Lambda, *COMPREHENSIONS)
 """Expressions of which not every part is computed, or not once."""
 
 
@@ -32,17 +29,15 @@ def end(node: ast.AST) -> Place:
 
 def around(source: Source, node: ast.AST, scope: ast.AST) -> list[ast.AST]:
     """Return a node and what is around it, the nearest first, up to a scope, which is left out."""
-    found = [node]
-    while (above := source.parent(found[-1])) is not None and above is not scope:
-        found.append(above)
-    return found
+    above = itertools.takewhile(lambda one: one is not scope, source.outwards(source.parent(node)))
+    return [node, *above]
 
 
 def loops_around(source: Source, node: ast.AST, scope: ast.AST) -> Iterator[ast.AST]:
     """Yield the loops of a scope whose body a node is in, the nearest first."""
     nodes = around(source, node, scope)
     for inner, one in itertools.pairwise(nodes):
-        if isinstance(one, _LOOPS) and inner in one.body:
+        if isinstance(one, LOOPS) and inner in one.body:
             yield one
 
 
@@ -60,11 +55,11 @@ def _decides(node: ast.AST, inner: ast.AST) -> bool:
     """Whether a node is a condition of what stands in it."""
     if isinstance(node, (ast.If, ast.IfExp)):
         return inner is not node.test
-    if isinstance(node, _LOOPS):
+    if isinstance(node, LOOPS):
         return inner is not getattr(node, "iter", None)
     if isinstance(node, ast.BoolOp):
         return inner is not node.values[0]
-    return isinstance(node, (ast.Try, ast.ExceptHandler, ast.match_case, *_FUNCTIONS))
+    return isinstance(node, (ast.Try, ast.ExceptHandler, ast.match_case, *CALLABLES))
 
 
 class Order(NamedTuple):
@@ -115,7 +110,7 @@ def _own_loop(source: Source, leaf: ast.AST, statement: ast.AST) -> bool:
     """Whether a `break` or `continue` stays within a statement."""
     if not isinstance(leaf, (ast.Break, ast.Continue)):
         return False
-    return any(isinstance(one, _LOOPS) for one in (*around(source, leaf, statement), statement))
+    return any(isinstance(one, LOOPS) for one in (*around(source, leaf, statement), statement))
 
 
 def blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from tether.facts import Site
-from tether.source.syntax import Source, called
+from tether.source.syntax import CALLABLES, RUNS, Function, Source, called
 
 MOST_LINES = 6
 """Lines that one answer names."""
 
-_Defined = (ast.FunctionDef, ast.AsyncFunctionDef)
-_Function = (*_Defined, ast.Lambda)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -29,13 +27,11 @@ def assigned(source: Source, name: str, line: int) -> int:
 
 def loop_of(source: Source, site: Site) -> int:
     """Return the line of the loop whose variable is given the value at a site in it; 0 for none."""
-    node = source.node_at(site)
-    while node is not None and not isinstance(node, _Function):
+    for node in source.outwards(source.node_at(site), RUNS):
         if isinstance(node, (ast.For, ast.AsyncFor)):
             names = (one.id for one in ast.walk(node.target) if isinstance(one, ast.Name))
             if site.target in names:
                 return node.lineno
-        node = source.parent(node)
     return 0
 
 
@@ -123,7 +119,7 @@ def gathered(source: Source, call: Site, at: int = 0, named: str = "params") -> 
 def _filled_in(source: Source, given: list[ast.expr]) -> list[int]:
     """Return the lines by which functions that make some expressions fill what they return."""
     wanted = {called(one.func) for one in given if isinstance(one, ast.Call)}
-    functions = [one for one in source.nodes if isinstance(one, _Defined) and one.name in wanted]
+    functions = [one for one in source.functions if one.name in wanted]
     return sorted({line for one in functions for line in _filling(one)})[: 2 * MOST_LINES]
 
 
@@ -161,11 +157,9 @@ def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
 
 def looped_over(source: Source, site: Site) -> list[int]:
     """Return the line of the loop around a site, and those that put together what it goes over."""
-    node = source.node_at(site)
-    while node is not None and not isinstance(node, _Function):
+    for node in source.outwards(source.node_at(site), RUNS):
         if isinstance(node, (ast.For, ast.AsyncFor)):
             return [node.lineno, *_put_together(source, [node.iter], node.lineno)]
-        node = source.parent(node)
     return []
 
 
@@ -183,7 +177,7 @@ def _put_together(source: Source, given: list[ast.expr], before: int) -> list[in
 
 def returns(source: Source, line: int) -> list[int]:
     """Return the lines that return from the function defined at a line."""
-    found = [one for one in source.nodes if isinstance(one, _Function) and one.lineno == line]
+    found = [one for one in source.nodes if isinstance(one, CALLABLES) and one.lineno == line]
     return _returning(found[0]) if found else []
 
 
@@ -227,7 +221,7 @@ def answering(source: Source, line: int) -> list[int]:
 
 def _decides(source: Source, name: str) -> list[int]:
     """Return what decides the result of the one function of a name."""
-    found = [one for one in source.nodes if isinstance(one, _Defined) and one.name == name]
+    found = [one for one in source.functions if one.name == name]
     return _outcomes(found[0]) if len(found) == 1 else []
 
 
@@ -276,12 +270,6 @@ def _makes_container(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and called(node.func) in plain
 
 
-def function_at(source: Source, line: int) -> str:
-    """Return the name of the innermost function around a line, "" for none."""
-    found = _scope(source, line)
-    return found.name if isinstance(found, _Defined) else ""
-
-
 def mentions(source: Source, attribute: str) -> list[int]:
     """Return the lines that read an attribute of this name."""
     return sorted(
@@ -295,14 +283,14 @@ def mentions(source: Source, attribute: str) -> list[int]:
     )[:MOST_LINES]
 
 
-def _returning(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[int]:
+def _returning(function: Function | ast.Lambda) -> list[int]:
     if isinstance(function, ast.Lambda):
         return [function.body.lineno]
     lines = {node.lineno for node in ast.walk(function) if isinstance(node, ast.Return)}
     return sorted(lines)[:MOST_LINES]
 
 
-def _outcomes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[int]:
+def _outcomes(function: Function) -> list[int]:
     """Return the lines of a function's conditions and returns."""
     tests = {test.lineno for test in ast.walk(function) if isinstance(test, ast.If)}
     return sorted({*_returning(function), *tests})[:MOST_LINES]
@@ -318,13 +306,8 @@ def deciders(source: Source, line: int) -> list[int]:
         if not isinstance(node, ast.stmt) or node.lineno != line:
             continue
         found |= dict.fromkeys(_conditions(source, node))
-        inner: ast.AST = node
-        while not isinstance(inner, (*_Function, ast.Module)):
-            above = source.parent(inner)
-            if above is None:
-                break
-            found |= dict.fromkeys(_left_before(above, inner))
-            inner = above
+        for inner in source.outwards(node, RUNS):
+            found |= dict.fromkeys(_left_before(source.parent(inner), inner))
     return sorted(found)[:MOST_LINES]
 
 
@@ -338,7 +321,7 @@ def left_by(source: Source, line: int) -> int:
     return 0
 
 
-def _left_before(above: ast.AST, inner: ast.AST) -> Iterator[int]:
+def _left_before(above: ast.AST | None, inner: ast.AST) -> Iterator[int]:
     """Yield the conditions in a block, before a statement of it, under which the block is left."""
     for statement in getattr(above, "body", ()) if not isinstance(above, ast.Module) else ():
         if statement is inner:
@@ -351,17 +334,15 @@ def _left_before(above: ast.AST, inner: ast.AST) -> Iterator[int]:
 
 def _conditions(source: Source, node: ast.AST) -> Iterator[int]:
     """Yield the lines of the conditions around a node, the nearest first, in its function."""
-    above = source.parent(node)
-    while above is not None and not isinstance(above, _Function):
+    for above in source.outwards(source.parent(node), RUNS):
         if isinstance(above, (ast.If, ast.IfExp, ast.While)):
             yield above.test.lineno
-        above = source.parent(above)
 
 
 def _assignment(source: Source, name: str, line: int) -> ast.Assign | ast.For | None:
     """Return what last assigned a name, or an attribute of this name, before a line."""
-    scope = _scope(source, line)
-    places = [] if scope is None else list(ast.walk(scope))
+    scope = source.function_around(line)
+    places = source.nodes if scope is None else list(ast.walk(scope))
     found = [one for one in places if _assigns(one, name) and one.lineno < line]  # type: ignore[attr-defined]
     if not found:  # an attribute may be set by another function
         found = [one for one in source.nodes if _assigns(one, name, attribute=True)]
@@ -379,16 +360,6 @@ def _assigns(node: ast.AST, name: str, *, attribute: bool = False) -> bool:
     if any(isinstance(one, ast.Attribute) and one.attr == name for one in parts):
         return True
     return not attribute and any(isinstance(one, ast.Name) and one.id == name for one in parts)
-
-
-def _scope(source: Source, line: int) -> ast.AST | None:
-    """Return the innermost function around a line, else the module."""
-    around = [
-        node
-        for node in source.nodes
-        if isinstance(node, _Defined) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    return max(around, key=lambda one: one.lineno, default=source.tree)
 
 
 def _names(expression: ast.expr) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tether.source.held import Way
+from tether.source.syntax import Function
 
 MANY = 5  # user functions of one name; beyond that a name says nothing about the callee
 
@@ -19,8 +20,6 @@ LONGEST = 4
 """Calls of a way that are told apart: values that one caller gives rarely go deeper."""
 
 ROOT: Way = (None,)
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass

@@ -10,9 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from tether.source.syntax import Source
+from tether.source.syntax import Function, Source
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Conditional = (ast.If, ast.While, ast.For, ast.AsyncFor)
 
 
@@ -23,14 +22,14 @@ def returns_depend(source: Source, kind: str, method: str, name: str) -> bool:
         for node in source.nodes
         if isinstance(node, ast.ClassDef) and node.name == kind
         for one in node.body
-        if isinstance(one, _Function) and one.name == method
+        if isinstance(one, Function) and one.name == method
     )
 
 
 class _Slice:
     """The names that a function's returned values depend on, found from the returns backwards."""
 
-    def __init__(self, function: _Function, name: str) -> None:
+    def __init__(self, function: Function, name: str) -> None:
         self._name = name
         self._own = {one.arg for one in function.args.args[:1]}  # ctx is of the call
         self._names: set[str] = set()

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.facts import Site
-from tether.source.syntax import Source, site_of_node
+from tether.source.syntax import COMPREHENSIONS, SCOPES, Source, own, site_of_node
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
-_DECIDES = (*_SCOPES, ast.If, ast.IfExp, ast.While, ast.BoolOp, ast.ExceptHandler, ast.match_case)
-_COMPREHENDED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_DECIDES = (*SCOPES, ast.If, ast.IfExp, ast.While, ast.BoolOp, ast.ExceptHandler, ast.match_case)
 _LOOPS = (ast.For, ast.AsyncFor)
 _TRUTH = re.compile(r"Constant\(value=(True|False)\)")
 _FLAG = "requires_grad"
@@ -49,8 +46,8 @@ def undoing(source: Source, site: Site) -> Undoing | None:
     above = source.parent(node) if isinstance(node, ast.Attribute) else node
     if above is None or _switch(above) is None:
         return None
-    scope = source.around(above, _SCOPES)
-    inside = list(_own(scope))
+    scope = source.around(above)
+    inside = list(own(scope))
     waits = any(isinstance(one, (ast.Yield, ast.YieldFrom, ast.Await)) for one in inside)
     for other in inside:
         blocks = _of_one_block(source, above, other) if _switch(other) is not None else None
@@ -58,14 +55,6 @@ def undoing(source: Source, site: Site) -> Undoing | None:
             place = site_of_node(site.file, other, source.lines)
             return Undoing(place, *blocks, waits)
     return None
-
-
-def _own(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield what stands in a function, and in no function inside it."""
-    for one in ast.iter_child_nodes(scope):
-        if not isinstance(one, _SCOPES):
-            yield one
-            yield from _own(one)
 
 
 def _switch(node: ast.AST) -> _Switch | None:
@@ -90,7 +79,7 @@ def _taken_apart(what: str, value: str) -> _Switch | None:
 
 def _of_one_block(source: Source, off: ast.AST, on: ast.AST) -> tuple[Stretch, Stretch] | None:
     """Return the statements of one block that two switches are in, if one undoes the other."""
-    around = [off, *_around(source, off)]
+    around = list(source.outwards(off))
     inner, common = on, source.parent(on)
     while common is not None and common not in around:
         if not _goes_through(inner):
@@ -104,17 +93,11 @@ def _of_one_block(source: Source, off: ast.AST, on: ast.AST) -> tuple[Stretch, S
     return _lines(first), _lines(inner)
 
 
-def _around(source: Source, node: ast.AST) -> Iterator[ast.AST]:
-    while (above := source.parent(node)) is not None:
-        yield above
-        node = above
-
-
 def _goes_through(node: ast.AST) -> bool:
     """Whether what is in a statement runs whenever that does, for each turn of a loop."""
     if isinstance(node, _LOOPS):
         return not any(isinstance(one, (ast.Break, ast.Continue)) for one in ast.walk(node))
-    if isinstance(node, _COMPREHENDED):
+    if isinstance(node, COMPREHENSIONS):
         return not any(one.ifs for one in node.generators)
     return not isinstance(node, _DECIDES)
 
@@ -144,7 +127,7 @@ def _in_full(source: Source, node: ast.AST, common: ast.AST) -> _Switch | None:
     if found is None:
         return None
     what = [found.what]
-    for above in _around(source, node):
+    for above in source.outwards(source.parent(node)):
         if above is common:
             break
         loops = [above] if isinstance(above, _LOOPS) else getattr(above, "generators", ())

@@ -28,6 +28,15 @@ _KEPT = 256  # files
 
 _ESCAPES = re.compile(r"\\[^\n]")
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+CALLABLES = (*FUNCTIONS, ast.Lambda)
+RUNS = (*CALLABLES, ast.Module)
+"""What runs by itself, and has variables of its own."""
+SCOPES = (*RUNS, ast.ClassDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
 Key = tuple[int, int, int, int]  # line, byte column, end line, end byte column of a node
 
 
@@ -92,6 +101,11 @@ class Source:
         return frozenset(_stored(found))
 
     @cached_property
+    def functions(self) -> list[Function]:
+        """Every function that is defined by a statement."""
+        return [one for one in self.nodes if isinstance(one, FUNCTIONS)]
+
+    @cached_property
     def nodes(self) -> list[ast.AST]:
         """Every node of the tree; none where there is no tree."""
         return list(ast.walk(self.tree)) if self.tree else []
@@ -101,11 +115,38 @@ class Source:
         _ = self._index
         return self._parents.get(node)
 
-    def around(self, node: ast.AST, kinds: tuple[type[ast.AST], ...]) -> ast.AST:
-        """Return the nearest node of some kinds that a node is, or is in; else the whole text."""
-        while not isinstance(node, kinds):
-            node = self.parent(node) or self.nodes[0]
-        return node
+    def outwards(
+        self, node: ast.AST | None, until: tuple[type[ast.AST], ...] = ()
+    ) -> Iterator[ast.AST]:
+        """Yield a node and what it is in, the nearest first, before the first of some kinds."""
+        while node is not None and not isinstance(node, until):
+            yield node
+            node = self.parent(node)
+
+    def around(self, node: ast.AST, kinds: tuple[type[ast.AST], ...] = SCOPES) -> ast.AST:
+        """Return the nearest node of some kinds that a node is, or is in; else the whole text.
+
+        Where no kinds are given: the function, lambda or class in which it stands.
+        """
+        return next((one for one in self.outwards(node) if isinstance(one, kinds)), self.nodes[0])
+
+    def function_around(self, line: int) -> Function | None:
+        """Return the innermost function that a line is in."""
+        around = [one for one in self.functions if one.lineno <= line <= (one.end_lineno or 0)]
+        return max(around, key=lambda one: one.lineno, default=None)
+
+    def function_at(self, site: Site) -> Function | None:
+        """Return the function that a site is in; None of the text itself, and of a lambda."""
+        found = (one for one in self.functions if _begins(one) == site.first_line)
+        return next(found, None)
+
+    def scope_at(self, site: Site) -> Function | ast.Module | None:
+        """Return the function that a site is in, or the whole text; None where neither is known."""
+        if site.function == "<module>":
+            return self.tree
+        found = self.function_at(site)
+        named = found is not None and found.name == site.function.rpartition(".")[2]
+        return found if named else None
 
     def node_at(self, site: Site) -> ast.AST | None:
         """Return the expression (or augmented assignment) that stands at a site.
@@ -221,6 +262,25 @@ def is_module(node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr in ("torch", "numpy") or is_module(node.value)
     return isinstance(node, ast.Name) and node.id in _MODULES
+
+
+INTO_CONTAINERS = frozenset(
+    {"append", "appendleft", "extend", "insert", "add", "setdefault", "update"}
+)
+"""Methods of Python's containers that put what they are given into the one they are called on."""
+
+
+def own(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yield what stands in a scope, and in no function or class inside it."""
+    for one in ast.iter_child_nodes(scope):
+        yield one
+        if not isinstance(one, SCOPES):
+            yield from own(one)
+
+
+def _begins(function: Function) -> int:
+    """Return the first line of a function, decorators counted."""
+    return min([function.lineno, *(one.lineno for one in function.decorator_list)])
 
 
 def called(function: ast.expr) -> str:

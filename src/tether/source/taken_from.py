@@ -8,9 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from tether.facts import Site
-from tether.source.going_through import own
-from tether.source.handing import function_at
-from tether.source.syntax import Source
+from tether.source.syntax import FUNCTIONS, Source, own
 
 _MOST = 24
 """Expressions that one line is followed through."""
@@ -64,9 +62,9 @@ def _followed(
 
 def _parameters(source: Source, site: Site) -> set[str]:
     """Return the parameters of the function around a site, but for the object of a method."""
-    inside = (ast.walk(one.args) for one in function_at(source, site))
-    found = {one.arg for some in inside for one in some if isinstance(one, ast.arg)}
-    return found - {"self"}
+    function = source.function_at(site)
+    inside = ast.walk(function.args) if function is not None else ()
+    return {one.arg for one in inside if isinstance(one, ast.arg)} - {"self"}
 
 
 def words_in(node: ast.AST) -> set[str]:
@@ -79,14 +77,12 @@ def words_in(node: ast.AST) -> set[str]:
 
 def _given(source: Source, site: Site, node: ast.AST, name: str) -> Iterator[_Bound]:
     """Yield what a variable is given: by the comprehensions around a node, and its function."""
-    around: ast.AST | None = node
-    while around is not None and not isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    for around in source.outwards(node, FUNCTIONS):
         for one in getattr(around, "generators", ()):
             if _names(one.target, name):
                 yield _Bound(one.iter, looped=True)
                 return
-        around = source.parent(around)
-    for one in _own_nodes(source, site):
+    for one in own(source.function_at(site) or source.nodes[0]):
         yield from _given_by(one, name)
 
 
@@ -101,12 +97,6 @@ def _given_by(node: ast.AST, name: str) -> Iterator[_Bound]:
         case ast.AnnAssign(target=target, value=given) | ast.NamedExpr(target=target, value=given):
             if given is not None and _names(target, name):
                 yield _Bound(given, looped=False)
-
-
-def _own_nodes(source: Source, site: Site) -> Iterator[ast.AST]:
-    """Yield the nodes of the function that a site is in, without those of functions inside it."""
-    for one in list(function_at(source, site)) or filter(None, [source.tree]):
-        yield from own(one)
 
 
 def _names(target: ast.expr, name: str) -> bool:

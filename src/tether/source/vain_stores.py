@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.facts import Site
-from tether.source.syntax import Source
+from tether.source.syntax import LOOPS, RUNS, Source
 
 GROUPS = "param_groups"
 """The entry of an optimizer's state that is made anew to its last dict."""
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 _FILLERS = frozenset({"update", "setdefault", "pop", "clear", "popitem"})
 """Methods of a dict that, where nothing takes what they give, do nothing but change it."""
 _READERS = frozenset({"items", "keys", "values", "get"})
@@ -78,7 +77,7 @@ def _into_variable(source: Source, target: ast.Name) -> list[int]:
 
 def _uses(source: Source, target: ast.Name) -> Iterator[ast.Name]:
     """Yield the places that name a variable; those of inner functions too, and all of a global."""
-    scope = source.around(target, _SCOPES)
+    scope = source.around(target)
     for node in ast.walk(scope):
         if isinstance(node, ast.Name) and node.id == target.id:
             yield node
@@ -108,9 +107,6 @@ def _reads(source: Source, node: ast.Name, last: int) -> bool:
 _GIVES = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
 """Methods of modules by which a loop is given what they hold."""
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-
 
 class BoundAgain(NamedTuple):
     """A statement that gives a loop's variable what is there already, for nobody."""
@@ -130,7 +126,7 @@ def rebound(source: Source) -> Iterator[BoundAgain]:
     for node in source.nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is_plain(node.value):
             target, loop = node.targets[0], _loop(source, node)
-            scope = source.around(node, _FUNCTIONS)
+            scope = source.around(node, RUNS)
             if not isinstance(target, ast.Name) or loop is None:
                 continue
             if target.id in _given(loop, scope) and not _read_after(scope, node, target.id):
@@ -149,10 +145,8 @@ def _is_plain(value: ast.expr) -> bool:
 
 def _loop(source: Source, node: ast.AST) -> ast.For | None:
     """Return the loop that is nearest around a statement."""
-    above = source.parent(node)
-    while above is not None and not isinstance(above, (*_FUNCTIONS, *_LOOPS)):
-        above = source.parent(above)
-    return above if isinstance(above, ast.For) else None
+    loop = source.around(node, (*RUNS, *LOOPS))
+    return loop if isinstance(loop, ast.For) else None
 
 
 def _given(loop: ast.For, scope: ast.AST) -> set[str]:

@@ -6,10 +6,9 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from tether.facts import Site
-from tether.source.syntax import Source, expression
+from tether.source.syntax import RUNS, Source, expression
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.GeneratorExp)
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 _PLAIN = {"range", "list", "tuple"}
 """Functions by which numbers are said in their order."""
 
@@ -29,7 +28,7 @@ def joins_each(source: Source, site: Site) -> bool:
     """Whether a call is given one list after the other: the variable of a loop around it."""
     call = source.node_at(site)
     given = _given(call)
-    loops = [] if call is None else [*_above(source, call)]
+    loops = source.outwards(call, RUNS)
     turns = [one for loop in loops for one in (loop, *getattr(loop, "generators", ()))]
     names = (one for turn in turns for one in ast.walk(getattr(turn, "target", ast.Pass())))
     return isinstance(given, ast.Name) and any(_is_stored(one, given.id) for one in names)
@@ -46,12 +45,11 @@ def _given(call: ast.AST | None) -> ast.expr | None:
 def _is_written_out(source: Source, call: ast.Call, given: ast.expr) -> bool:
     if not isinstance(given, ast.Name):
         return _lists(given)
-    around = set(_above(source, call))
-    scope = next((one for one in around if isinstance(one, _SCOPES)), None)
-    filled = [] if scope is None else [*_filled(scope, given.id)]
-    if scope is None or not _is_filled_alone(scope, given.id, [node for node, _ in filled]):
+    around, scope = set(source.outwards(call, RUNS)), source.around(call, RUNS)
+    filled = [*_filled(scope, given.id)]
+    if not _is_filled_alone(scope, given.id, [node for node, _ in filled]):
         return False
-    apart = {one for node, _ in filled for one in _above(source, node)} - around
+    apart = {one for node, _ in filled for one in source.outwards(node, RUNS)} - around
     return all(plain for _, plain in filled) and not any(isinstance(o, _LOOPS) for o in apart)
 
 
@@ -60,16 +58,6 @@ def _is_filled_alone(scope: ast.AST, name: str, filling: Sequence[ast.AST]) -> b
     stored = sum(_is_stored(one, name) for one in ast.walk(scope))
     known = sum(isinstance(one, (ast.Assign, ast.AugAssign)) for one in filling)
     return 0 < stored == known
-
-
-def _above(source: Source, node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what stands around a node, up to its function."""
-    above = source.parent(node)
-    while above is not None:
-        yield above
-        if isinstance(above, _SCOPES):
-            return
-        above = source.parent(above)
 
 
 def _is_stored(node: ast.AST, name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tether.analysis.gradients.ungraded import Missing
 from tether.analysis.history import History, common_module
-from tether.analysis.sharing.holding import Holding, root_of
+from tether.analysis.sharing.holding import Holding, first_word
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.training.frozen import (
     FlaggedInVain,
@@ -263,7 +263,7 @@ def _before(history: History, site: int, tensor: int) -> Iterator[Step]:
 def _second_names(history: History, site: int, tensor: int) -> Iterator[Step]:
     """Yield the lines that gave a frozen tensor's module another name: ``target = online``."""
     frozen = history.site(site)
-    roots = {root_of(name.strip("`")) for name in history.names_of(tensor)}
+    roots = {first_word(name.strip("`")) for name in history.names_of(tensor)}
     for name in sorted(roots) if site != UNKNOWN and len(roots) > 1 else ():
         for fill in history.get(Holding).fillings.of(frozen.file, frozen.function, name):
             first = fill.site.expression

@@ -18,10 +18,8 @@ from tether.analysis.surroundings import Surroundings
 from tether.facts import Site
 from tether.source.handing import handings
 from tether.source.loops import comprehension_at, taken_by_loop
-from tether.source.names import container_of, root_of, steps_in
-from tether.source.syntax import Source, called, site_of_node, source_of
-
-_METHODS = ("append", "appendleft", "extend", "insert", "add", "setdefault", "update")
+from tether.source.names import container_of, last_word, root_of, steps_in
+from tether.source.syntax import CALLABLES, INTO_CONTAINERS, Source, called, site_of_node, source_of
 
 
 class Filling(NamedTuple):
@@ -47,7 +45,7 @@ def growth_of(history: History, name: str, tensors: Iterable[int]) -> Site | Non
     Where the text fills nothing of that name it is the comprehension in which they were made.
     """
     tensors = set(tensors)
-    lines = history.get(_Lines).into(_last(name))
+    lines = history.get(_Lines).into(last_word(name) or name)
     found = fitting(history, name, lines, tensors)
     if not lines:
         return comprehended(history, tensors)
@@ -62,7 +60,7 @@ def set_at(history: History, name: str, tensor: int) -> Site | None:
     None if several may, or if a variable holds the tensor by itself.
     """
     steps = steps_in(name)
-    attribute = _last(name)
+    attribute = last_word(name) or name
     if len(steps) > 1 and any(one == f".{attribute}" for one in steps[1:]):
         found = fitting(history, name, history.get(_Lines).setting(attribute), {tensor})
         if len(found) == 1:
@@ -160,12 +158,6 @@ def puts_others(history: History, site: Site, tensor: int) -> bool:
     line = known.at.get(site.position)
     made, whole = known.made_by(line) if line is not None else (set(), False)
     return whole and tensor not in made
-
-
-def _last(name: str) -> str:
-    """Return the variable or attribute that a container's name ends with."""
-    steps = [step for step in steps_in(name) if not step.startswith("[")]
-    return steps[-1].lstrip(".") if steps else name
 
 
 def _of_owner(history: History, name: str, lines: list[Filling]) -> list[Filling]:
@@ -283,9 +275,6 @@ def _parts(value: ast.expr) -> Iterator[ast.expr]:
         yield value
 
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-
-
 _Put = tuple[ast.Call | ast.stmt, ast.expr, tuple[ast.expr, ...]]
 """A node that puts something somewhere, where to, and what."""
 
@@ -308,7 +297,7 @@ def _lines_in(
     node, owner, scope = inside
     if isinstance(node, ast.ClassDef):
         owner = node.name
-    elif isinstance(node, _FUNCTIONS):
+    elif isinstance(node, CALLABLES):
         scope = node.lineno, node.end_lineno or node.lineno
     put = put_by(node)
     if put is not None:
@@ -331,7 +320,7 @@ def _set(node: ast.AST) -> _Put | None:
 def _put(node: ast.AST) -> _Put | None:
     """Return a node that puts something somewhere, where to, and what."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr in _METHODS:
+        if node.func.attr in INTO_CONTAINERS:
             values = (*node.args[-1:], *(one.value for one in node.keywords))
             return node, node.func.value, values
     elif isinstance(node, ast.Assign):

@@ -103,7 +103,7 @@ class Holding:
                 return one
         root = _ROOT.match(target)
         for one in inside:
-            if root is not None and mentions(root[0], root_of(one.name)):
+            if root is not None and mentions(root[0], first_word(one.name)):
                 return one
         for one in inside:
             if one.kind == "variable" and mentions(site.expression, one.name):
@@ -137,7 +137,7 @@ class Holding:
         given = any(one.tensor == tensor for one in event.results)
         if by is None or not given or event.inner != event.site or not site.target.isidentifier():
             return
-        if site.target != root_of(by.name):
+        if site.target != first_word(by.name):
             number = self._history.trace.event_id(at)
             yield Holder(
                 number, TensorId(tensor), site.target, "variable", site.function, event.site, 0
@@ -156,10 +156,10 @@ class Holding:
             site = history.site_of(history.events[at])
             if by is None or site.function != done.function or self._many_times(at, tensor):
                 return at
-            named = [root_of(one.name) for one in others if root_of(one.name) != root_of(by.name)]
+            named = {first_word(one.name) for one in others} - {first_word(by.name)}
             if any(mentions(site.expression, name) for name in named):
                 return at
-            if not mentions(site.expression, root_of(by.name)):
+            if not mentions(site.expression, first_word(by.name)):
                 return at
         return UNKNOWN
 
@@ -225,7 +225,7 @@ class Holding:
         """
         if act.by is None:
             return []
-        name, site = root_of(act.by.name), self._history.site(act.by.site)
+        name, site = first_word(act.by.name), self._history.site(act.by.site)
         found = [
             one
             for one in self.fillings.of(site.file, act.by.function, name)
@@ -280,10 +280,10 @@ def written_text(site: Site, event: Event) -> str:
     return receiver[1] if receiver else ""
 
 
-def root_of(name: str) -> str:
-    """Return the variable that a name begins with."""
-    found = _ROOT.match(name)
-    return found[0] if found else name
+def first_word(text: str) -> str:
+    """Return the variable or function that the text of an expression begins with; or the text."""
+    found = _ROOT.match(text)
+    return found[0] if found else text
 
 
 def in_one_container(holders: Sequence[Holder]) -> list[Holder]:
@@ -294,13 +294,6 @@ def in_one_container(holders: Sequence[Holder]) -> list[Holder]:
             groups[one.function, container_of(one.name)].append(one)
     best = max(groups.values(), key=len, default=[])
     return best if len(best) > 1 else []
-
-
-def common_place(names: Sequence[str]) -> str:
-    """Return the path that some names have in common; "" for none."""
-    steps = [steps_in(name) for name in names]
-    same = itertools.takewhile(lambda one: len(set(one)) == 1, zip(*steps, strict=False))
-    return "".join(one[0] for one in same)
 
 
 def are_alike(holders: Sequence[Holder]) -> bool:
@@ -322,5 +315,6 @@ def are_of_one_module(holders: Sequence[Holder]) -> bool:
 
 def are_two_names(holders: Sequence[Holder]) -> bool:
     """Whether two variables of one function lead to one place: ``net.weight``, ``best.weight``."""
-    found = {(one.function, one.depth, one.name.removeprefix(root_of(one.name))) for one in holders}
-    return len(found) < len({(one.function, one.depth, one.name) for one in holders})
+    places = {(one.function, one.depth, one.name) for one in holders}
+    found = {(*around, name.removeprefix(first_word(name))) for *around, name in places}
+    return len(found) < len(places)

@@ -23,7 +23,7 @@ from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.facts import Holder, Site, SiteId
 from tether.operations.table import operation
 from tether.source.filling import Fill
-from tether.source.names import steps_in
+from tether.source.names import last_word, steps_in
 from tether.source.syntax import expression
 from tether.source.taken_from import TakenFrom, taken_from, words_in
 
@@ -246,12 +246,6 @@ class KeptThenWritten:
                     return True
                 before[site] = read
         return False
-
-
-def last_word(name: str) -> str:
-    """Return the variable or attribute that a place's name ends with, whatever index it has."""
-    steps = [one for one in steps_in(name) if not one.startswith("[")]
-    return steps[-1].lstrip(".") if steps else ""
 
 
 def _is_empty(text: str) -> bool:

@@ -18,7 +18,7 @@ from tether.analysis.copies.already_there import AlreadyThere
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.sharing.acts import Acts
-from tether.analysis.sharing.holding import root_of, written_text
+from tether.analysis.sharing.holding import first_word, written_text
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew, overlaps_itself, same_place
 from tether.analysis.timelines import Timeline
 from tether.facts import OUT, UNKNOWN, Event, Operand, Site
@@ -248,7 +248,7 @@ class OddWrites:
         if all(one.inner not in (UNKNOWN, one.site) for one in (maker, event)):
             return True
         site = self._history.site_of(event)
-        name = root_of(written_text(site, event))
+        name = first_word(written_text(site, event))
         if _within(self._history, made, at):
             # The line has it made, and no name shows it: a name on the left is another tensor's.
             name = "" if event.operation == "__setitem__" else site.target

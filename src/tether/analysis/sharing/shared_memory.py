@@ -20,7 +20,6 @@ from tether.analysis.timelines import DistinctPairs, Groups, among, by_events, o
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
-from tether.source.names import paths_to
 from tether.store.columns import Numbers, Operands, stable_order
 
 
@@ -431,13 +430,3 @@ def _meets_itself(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 def same_place(a: Operand, b: Operand) -> bool:
     """Whether two operands on one memory show the same elements."""
     return extent(a) == extent(b)
-
-
-def container(names: list[str]) -> str:
-    """Return the longest path that all names lie in: ``best`` of ``best['w']``, ``best['b']``."""
-    common = ""
-    for level in zip(*map(paths_to, names), strict=False):
-        if len(set(level)) > 1:
-            break
-        common = level[0]
-    return common

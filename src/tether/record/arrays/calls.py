@@ -24,7 +24,7 @@ from tether.record.arrays.contents import Array
 from tether.record.arrays.memory import StretchSeen, base_of, owner_of, size_of
 from tether.record.arrays.pairs import ArrayPair, is_looked_at
 from tether.record.budget import Budget
-from tether.record.names.naming import locals_of
+from tether.record.objects import locals_of
 from tether.record.plain_values import Variables
 from tether.record.sites import CodePlaces, site_at
 from tether.record.tape import Tape

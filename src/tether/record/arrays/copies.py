@@ -26,7 +26,7 @@ from tether.record.arrays.contents import Array
 from tether.record.arrays.memory import StretchSeen, address_of, base_of, owner_of
 from tether.record.arrays.pairs import ArrayPair, is_looked_at
 from tether.record.budget import Budget
-from tether.record.names.naming import locals_of
+from tether.record.objects import locals_of
 from tether.record.plain_values import CallChain, ChainOnOthers, Variables, arrays_in
 from tether.record.sites import behind_us, is_user_file, site_at
 from tether.record.tape import Tape

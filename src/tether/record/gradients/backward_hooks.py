@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.facts import BackwardHooked, EventId, SiteId
-from tether.record.names.naming import Naming, locals_of
+from tether.record.names.naming import Naming
+from tether.record.objects import locals_of
 from tether.record.tape import Tape
 
 __tracebackhide__ = True

@@ -15,7 +15,7 @@ import torch
 
 from tether.facts import UNKNOWN, Allocator, Attached, Moment, SiteId, StorageId, TensorId
 from tether.record.gradients.gradients import GradientLog, gradient_of
-from tether.record.plain import items_of
+from tether.record.objects import items_of
 from tether.record.tape import Tape
 
 

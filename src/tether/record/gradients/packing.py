@@ -19,8 +19,8 @@ from tether.facts import UNKNOWN, KeptByHook, Moment, SiteId, StorageId
 from tether.record.arrays.contents import shared_until_written
 from tether.record.arrays.memory import is_array, stretch_of
 from tether.record.identity import version_of
+from tether.record.objects import items_of
 from tether.record.patches.replacing import Original, Replacements
-from tether.record.plain import items_of
 from tether.record.sites import code_of
 from tether.record.tape import Tape
 

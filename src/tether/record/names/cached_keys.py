@@ -6,7 +6,6 @@ again by their identity alone, so that an entry whose key only caches have is ne
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 import types
@@ -17,14 +16,12 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.facts import CacheKept, SiteId, TensorId
-from tether.record.names.naming import modules_of, parts_of, registered
+from tether.record.objects import CACHE_KIND, ObjectWalk, cache_of, parts_of
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
 
-MOST = 2_000
+MOST = 5_000
 """Objects that are looked at for the tensors of one key."""
-
-_CACHE = type(functools.lru_cache(lambda: None))
 
 
 class _KeysOfCache(NamedTuple):
@@ -48,7 +45,7 @@ def _caches() -> list[_KeysOfCache]:
     """Return the caches of the program's own functions, in the order of their definitions."""
     found = list[_KeysOfCache]()
     for one in gc.get_objects():
-        if type(one) is _CACHE:
+        if type(one) is CACHE_KIND:
             code = getattr(one.__dict__.get("__wrapped__"), "__code__", None)
             if code is not None and is_user_file(code.co_filename):
                 keys = [part for key in _keys(one) for part in key if _by_identity(type(part))]
@@ -86,9 +83,8 @@ def _told(
 
 def _keys(cache: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the arguments of each call that a cache keeps the result of."""
-    for table in gc.get_referents(cache):
-        if type(table) is dict and table is not cache.__dict__:
-            yield from (tuple(key) for key in list(table) if issubclass(type(key), (tuple, list)))
+    keys = (key for key, _ in cache_of(cache))
+    yield from (tuple(key) for key in keys if issubclass(type(key), (tuple, list)))
 
 
 def _by_identity(kind: type) -> bool:
@@ -118,14 +114,12 @@ def tensors_inside(value: Any) -> list[torch.Tensor]:
     """Return the tensors that can be reached from an object, or itself."""
     if issubclass(type(value), torch.Tensor):
         return [value]
-    waiting, seen, found = [value], {id(value)}, list[torch.Tensor]()
-    for one in waiting:
-        parts = [*parts_of("", one)]
-        if issubclass(type(one), torch.nn.Module):
-            own = registered(one)
-            parts += [*modules_of("", one), *own.parameters.items(), *own.buffers.items()]
-        for _, part in parts if len(seen) < MOST else ():
-            if id(part) not in seen:
-                seen.add(id(part))
-                (found if issubclass(type(part), torch.Tensor) else waiting).append(part)
+    walk, found = ObjectWalk([value], MOST), list[torch.Tensor]()
+    for one in walk:
+        if walk.times(one) > 1:
+            continue
+        if issubclass(type(one), torch.Tensor):
+            found.append(one)
+        else:
+            walk.add(part for _, part in parts_of("", one))
     return found

@@ -30,8 +30,12 @@ from tether.record.arrays.contents import shared_until_written
 from tether.record.arrays.memory import holds_objects, is_array, stretch_of
 from tether.record.budget import Budget
 from tether.record.names.made_once import MadeOnceLog
-from tether.record.names.naming import (
+from tether.record.names.shallow_copies import ShallowCopies
+from tether.record.objects import (
+    CACHE_KIND,
+    CONTAINERS,
     GENERATORS,
+    ObjectWalk,
     attributes_of,
     cells_of,
     is_tethers,
@@ -40,9 +44,8 @@ from tether.record.names.naming import (
     locals_of,
     modules_of,
     parts_of,
-    registered,
+    tensors_of,
 )
-from tether.record.names.shallow_copies import ShallowCopies
 from tether.record.sites import is_user_file, user_frames
 from tether.record.sparse import values_of
 from tether.record.tape import Tape
@@ -74,8 +77,6 @@ _PLAIN = (
     types.FrameType, range, slice, torch.dtype, torch.device, torch.Size, torch.Generator,
 )  # fmt: skip
 _NOTHING = frozenset(_PLAIN)
-_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
-_cache = type(functools.lru_cache(lambda: None))
 
 
 class _Root(NamedTuple):
@@ -250,37 +251,32 @@ class _Search:
 
     def run(self, roots: Iterable[_Item]) -> Iterator[tuple[int, _Item]]:
         """Yield the places that show the memory: the tensor's number, and how it is reached."""
-        queue = collections.deque(roots)
-        budget = VISITS
-        left: dict[tuple[_Root, str], int] = collections.defaultdict(lambda: EACH)
-        while queue and budget:
-            item = queue.popleft()
-            if not (rest := left[item.root, item.variable]):
-                continue
-            left[item.root, item.variable] = rest - 1
-            budget -= 1
+        walk = ObjectWalk(roots, VISITS)
+        left: dict[tuple[_Root, str], int] = collections.defaultdict(lambda: EACH - 1)
+        for item in walk:
             value, kind = item.value, type(item.value)
             if issubclass(kind, torch.Tensor):
                 if self._who.memory_number(value) in self._wanted:
                     yield self._who.serial(value), item
-            elif issubclass(kind, np.ndarray):
-                if holds_objects(value):
-                    queue.extend(self._met(item))
-                elif self._shows(value):
+            elif issubclass(kind, np.ndarray) and not holds_objects(value):
+                if self._shows(value):
                     yield UNKNOWN, item
-            elif not issubclass(kind, _PLAIN) and item.depth <= _DEPTH:
-                queue.extend(self._met(item))
+            elif not issubclass(kind, _PLAIN) and item.depth <= _DEPTH and self._is_new(item):
+                variable = item.root, item.variable
+                inside = _inside(item)[: left[variable]]
+                left[variable] -= len(inside)
+                walk.add(inside)
         yield from self._repeated()
 
-    def _met(self, item: _Item) -> Iterable[_Item]:
-        """Return what is inside an object that is met for the first time."""
+    def _is_new(self, item: _Item) -> bool:
+        """Whether an object is met for the first time; the ways by which it is met are kept."""
         met = self._seen.setdefault(id(item.value), [])
         if any(_counts_again(item, one) for one in met):
             self._again.setdefault(id(item.value), []).append(item)
         met.append(item)
-        if not issubclass(type(item.value), _CONTAINERS):
+        if not issubclass(type(item.value), CONTAINERS):
             self._made_once.met(item.path, item.value, type(item.value))
-        return _inside(item) if len(met) == 1 else ()
+        return len(met) == 1
 
     def _shows(self, array: Any) -> bool:
         begin, end = stretch_of(array)
@@ -333,14 +329,10 @@ def _beside(item: _Item, first: _Item) -> bool:
 def _parts_shown(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the tensors and arrays right inside an object; of a module, all its tensors."""
     if isinstance(value, torch.nn.Module):
-        waiting = [("", value)]
-        for path, module in waiting:
-            own = registered(module)
-            for name, tensor in (*own.parameters.items(), *own.buffers.items()):
-                if tensor is not None:
-                    yield f"{path}.{name}", tensor
-            if len(waiting) < EACH:
-                waiting += modules_of(path, module)
+        walk = ObjectWalk([("", value)], EACH)
+        for path, module in walk:
+            yield from tensors_of(path, module)
+            walk.add(modules_of(path, module))
         return
     for path, part in parts_of("", value):
         if issubclass(type(part), (torch.Tensor, np.ndarray)):
@@ -350,37 +342,34 @@ def _parts_shown(value: Any) -> Iterator[tuple[str, Any]]:
 # -- what is inside an object ---------------------------------------------------------------
 
 
-def _inside(item: _Item) -> Iterator[_Item]:
-    """Yield the places inside an object, each with what kind of place it is."""
+def _inside(item: _Item) -> list[_Item]:
+    """Return the places inside an object, each with what kind of place it is."""
     if is_tethers(type(item.value)):
-        return
+        return []
     found = (one for one in _places_in(item.path, item.value) if type(one[1]) not in _NOTHING)
     first = list(itertools.islice(found, MOST_INSIDE // 2))
     last = collections.deque(found, maxlen=MOST_INSIDE // 2)
-    for name, part, kind in (*first, *last):
-        inside = item.kind == "cache"  # in the dictionary of a cache
-        yield _Item(item.path if inside else name, part, "cache" if inside else kind, item.root,
-                    item.depth + 1, item.variable)  # fmt: skip
+    inside = item.kind == "cache"  # in the dictionary of a cache
+    return [
+        _Item(item.path if inside else name, part, "cache" if inside else kind, item.root,
+              item.depth + 1, item.variable)
+        for name, part, kind in (*first, *last)
+    ]  # fmt: skip
 
 
 _Places = Iterator[tuple[str, Any, HolderKind]]
 
 
 def _places_in(path: str, value: Any) -> _Places:
-    kind = type(value)
-    if kind is _cache:
-        return ((path, part, "cache") for part in gc.get_referents(value))
     for known, places in _WAYS:
-        if issubclass(kind, known):
+        if issubclass(type(value), known):
             return places(path, value)
     return _of_object(path, value)
 
 
 def _of_module(path: str, value: torch.nn.Module) -> _Places:
-    own = registered(value)
-    for part, tensor in (*own.parameters.items(), *own.buffers.items()):
-        if tensor is not None:
-            yield f"{path}.{part}", tensor, "attribute"
+    for name, tensor in tensors_of(path, value):
+        yield name, tensor, "attribute"
     for name, module in modules_of(path, value):
         yield name, module, "slot"
     for name, part in attributes_of(value):
@@ -414,12 +403,9 @@ def _of_class(path: str, value: type) -> _Places:
 
 
 def _of_object(path: str, value: Any) -> _Places:
-    slots: HolderKind = "attribute"
-    if issubclass(type(value), (*_CONTAINERS, np.ndarray)):
-        slots = "slot"
+    slots = issubclass(type(value), (*CONTAINERS, np.ndarray))
     for name, part in parts_of(path, value):
-        cached = slots == "attribute" and name.startswith(f"{path}.")
-        yield name, part, _kind_of_attribute(value, name[len(path) + 1 :]) if cached else slots
+        yield name, part, "slot" if slots else _kind_of_attribute(value, name[len(path) + 1 :])
 
 
 def _of_function(path: str, value: types.FunctionType) -> Iterator[tuple[str, Any, HolderKind]]:
@@ -467,6 +453,8 @@ def _variables(tape: Tape, frame: types.FrameType | None) -> Iterator[_Item]:
 
 
 _WAYS: tuple[tuple[Any, Callable[[str, Any], _Places]], ...] = (
+    (CACHE_KIND, lambda path, value: (
+        (path, part, "cache") for part in gc.get_referents(value))),
     (torch.nn.Module, _of_module),
     (torch.optim.Optimizer, _of_optimizer),
     (types.FunctionType, _of_function),
@@ -474,5 +462,5 @@ _WAYS: tuple[tuple[Any, Callable[[str, Any], _Places]], ...] = (
     (functools.partial, _of_partial),
     (GENERATORS, _of_generator),
     (type, _of_class),
-)
+)  # fmt: skip
 """How the places inside an object are found, by its class; the first that fits counts."""

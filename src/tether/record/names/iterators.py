@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tether.facts import MOST_HELD, UNKNOWN, IteratorHeld, Moment, SiteId
-from tether.record.names.naming import attributes_of, locals_of
+from tether.record.objects import attributes_in, locals_of
 from tether.record.sites import user_frames
 from tether.record.tape import Tape
 
@@ -89,7 +89,7 @@ def _variables(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
     """Yield the variables of a frame, and the attributes of its `self`."""
     for name, value in locals_of(frame):
         if name == "self":
-            yield from ((f"self.{part}", one) for part, one in attributes_of(value))
+            yield from attributes_in(name, value)
         elif name.isidentifier():  # the argument of a comprehension is called ".0"
             yield name, value
 

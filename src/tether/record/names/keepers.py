@@ -10,7 +10,6 @@ Asked once, when the recording ends, and only where tensors with a graph have no
 from __future__ import annotations
 
 import collections
-import functools
 import gc
 import sys
 import types
@@ -21,8 +20,9 @@ import torch
 
 from tether.record.budget import Budget
 from tether.record.identity import is_leaf
-from tether.record.names.naming import GENERATORS, Naming, frame_of, locals_of
+from tether.record.names.naming import Naming
 from tether.record.names.rings import RingLog
+from tether.record.objects import CACHE_KIND, GENERATORS, frame_of, is_tethers, locals_of
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
 
@@ -40,8 +40,6 @@ MOST = 2_000
 
 SECONDS = 2.0
 """That asking may take: each step looks through all objects of the process."""
-
-_cache = type(functools.lru_cache(lambda: None))
 
 
 def roots_of_the_nameless(tape: Tape, naming: Naming, rings: RingLog) -> list[tuple[str, Any]]:
@@ -101,8 +99,8 @@ class _Climb:
             frame = frame_of(value)
             return frame and frame.f_code
         if issubclass(type(value), type):
-            return None if _is_tethers(str(value.__module__)) else value
-        return value if type(value) is _cache or id(value) in self.modules else None
+            return None if is_tethers(value) else value
+        return value if type(value) is CACHE_KIND or id(value) in self.modules else None
 
     def roots(self) -> Iterator[tuple[str, Any]]:
         """Yield where a search begins, in what was met last."""
@@ -139,12 +137,11 @@ def _outermost(asked: list[Any]) -> list[tuple[str, Any]]:
 
 def _modules() -> dict[int, str]:
     """Return the names of the modules by the numbers of what has their variables."""
-    modules = [(name, one) for name, one in list(sys.modules.items()) if not _is_tethers(name)]
-    return {id(vars(one)): name for name, one in modules if type(one) is types.ModuleType}
-
-
-def _is_tethers(module: str) -> bool:
-    return module.partition(".")[0] == "tether"
+    return {
+        id(vars(one)): name
+        for name, one in list(sys.modules.items())
+        if type(one) is types.ModuleType and name.partition(".")[0] != "tether"
+    }
 
 
 def _is_ours(value: Any) -> bool:

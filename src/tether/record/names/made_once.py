@@ -18,7 +18,7 @@ import torch
 
 from tether.facts import UNKNOWN, MadeOnce, Moment, SiteId, TensorId
 from tether.record.names.cached_keys import tensors_inside
-from tether.record.names.naming import attributes_of, is_user_class, parts_of, registered
+from tether.record.objects import ObjectWalk, is_user_class, modules_of, parts_of, tensors_of
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
 
@@ -78,7 +78,7 @@ class MadeOnceLog:
         made = self._of[kind]
         if not (made or self._of_functions):
             return
-        own = dict(_parts_of(path, owner))
+        own = dict(parts_of(path, owner))
         found = map(self._of_functions.get, map(id, own.values()))
         for made_there in filter(None, found):
             self._has(made_there, path, owner)
@@ -188,19 +188,18 @@ def _inside(values: Iterable[Any], owners: set[type | None]) -> set[int]:
 
 def _contained(value: Any, looked_into: Callable[[type], bool]) -> Iterator[Any]:
     """Yield what things of some kinds hold, from one on; of modules what is registered."""
-    waiting, seen = [value], {id(value)}
-    for one in waiting:
-        for part in _held(one) if looked_into(type(one)) else ():
-            if id(part) not in seen and len(seen) < _MOST:
-                seen.add(id(part))
-                waiting.append(part)
-                yield part
+    walk = ObjectWalk([value], _MOST)
+    for one in walk:
+        if walk.times(one) == 1:
+            if one is not value:
+                yield one
+            walk.add(_held(one) if looked_into(type(one)) else ())
 
 
 def _held(value: Any) -> Iterable[Any]:
-    if issubclass(type(value), torch.nn.Module):
-        return [part for table in registered(value) for part in table.values() if part is not None]
-    return [part for _, part in itertools.islice(parts_of("", value), _MOST)]
+    module = issubclass(type(value), torch.nn.Module)
+    parts = (*tensors_of("", value), *modules_of("", value)) if module else parts_of("", value)
+    return [part for _, part in itertools.islice(parts, _MOST)]
 
 
 def _may_be_shared(value: Any) -> bool:
@@ -208,10 +207,3 @@ def _may_be_shared(value: Any) -> bool:
     descriptor = any("__get__" in vars(one) for one in kind.__mro__)
     plain = descriptor or issubclass(kind, type) or not is_user_class(kind)
     return issubclass(kind, _KINDS) or not plain
-
-
-def _parts_of(path: str, owner: Any) -> Iterator[tuple[str, Any]]:
-    yield from ((f"{path}.{name}", part) for name, part in attributes_of(owner))
-    if issubclass(type(owner), torch.nn.Module):
-        for table in registered(owner):
-            yield from ((f"{path}.{name}", part) for name, part in table.items())

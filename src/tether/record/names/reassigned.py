@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from tether.facts import Moment, NameId, Reassigned, SiteId, TensorId
-from tether.record.names.naming import Naming, modules_of, registered
+from tether.record.names.naming import Naming
+from tether.record.objects import modules_of, registered
 from tether.record.tape import Tape
 
 TIMES = 4

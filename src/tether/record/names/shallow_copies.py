@@ -7,7 +7,6 @@ as a variable, or as an attribute of its own object. No code of the program's is
 
 from __future__ import annotations
 
-import collections
 import sys
 import types
 import weakref
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 
 from tether.facts import EventId, Moment, ShallowCopy, SiteId, TensorId, WrittenThrough
-from tether.record.names.naming import attributes_of, locals_of
+from tether.record.objects import ObjectWalk, attributes_of, locals_of
 from tether.record.sites import here, user_frames
 from tether.record.tape import Tape
 
@@ -136,15 +135,12 @@ def can_be_followed(value: Any) -> bool:
 
 def _tensors_in(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors that an object leads to, each with the name of the attribute it is in."""
-    waiting = collections.deque((name, part, 0) for name, part in attributes_of(value))
-    left = _INSIDE
-    while waiting and left:
-        name, part, depth = waiting.popleft()
-        left, kind = left - 1, type(part)
-        if issubclass(kind, torch.Tensor):
+    walk = ObjectWalk(((name, part, 0) for name, part in attributes_of(value)), _INSIDE)
+    for name, part, depth in walk:
+        if issubclass(type(part), torch.Tensor):
             yield name, part
         elif depth < _DEPTH:
-            waiting += ((name, one, depth + 1) for one in _parts(part))
+            walk.add((name, one, depth + 1) for one in _parts(part))
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -30,7 +30,7 @@ from tether.record.gradients.gradients import gradient_of
 from tether.record.identity import version_of, versions_of
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, off_the_stack
-from tether.record.names.naming import attributes_of, locals_of
+from tether.record.objects import attributes_of, locals_of
 from tether.record.patches.replacing import Original, Replacements, Tell
 from tether.record.patches.schedules import Schedules, rate_of, rates_of
 from tether.record.patches.shared_rates import SharedRates

@@ -27,14 +27,12 @@ from tether.facts import UNKNOWN, KeptAgain, Moment, TensorId
 from tether.record.arrays.contents import Array, shared_until_written, words_of
 from tether.record.arrays.memory import holds_objects, size_of, stretch_of
 from tether.record.budget import Budget
-from tether.record.names.naming import (
+from tether.record.objects import (
     LEAVES,
-    attributes_of,
+    ObjectWalk,
     is_kept_inside,
     is_tethers,
-    modules_of,
     parts_of,
-    registered,
     variables_of_frames,
 )
 from tether.record.tape import Tape
@@ -184,22 +182,17 @@ def _groups(roots: Iterable[tuple[str, Any]], met: MetArrays) -> list[tuple[str,
 
 def _memories(roots: Iterable[tuple[str, Any]], met: MetArrays) -> Iterator[tuple[str, Any]]:
     """Yield the tensors without a gradient, and the arrays, by the first name of each."""
-    queue = collections.deque((name, value, 0) for name, value in roots)
-    seen: set[int] = set()
-    for _ in range(VISITS):
-        if not queue:
-            return
-        path, value, depth = queue.popleft()
+    walk = ObjectWalk(((name, value, 0) for name, value in roots), VISITS)
+    for path, value, depth in walk:
         kind = type(value)
         if kind is np.ndarray:
             met.met(value)
-        if kind in LEAVES or id(value) in seen:
+        if kind in LEAVES or walk.times(value) > 1:
             continue
-        seen.add(id(value))
         if issubclass(kind, (torch.Tensor, np.ndarray)) and not _has_objects(value):
             yield path, value
-        elif depth < DEPTH and not is_kept_inside(kind):
-            queue.extend((name, part, depth + 1) for name, part in _inside(path, value))
+        elif depth < DEPTH and not is_kept_inside(kind) and not is_tethers(kind):
+            walk.add((name, part, depth + 1) for name, part in parts_of(path, value))
 
 
 def _has_objects(value: Any) -> bool:
@@ -224,14 +217,6 @@ def _described(value: Any) -> tuple[tuple[int, int], int, tuple[Any, ...]] | Non
         return (value.data_ptr(), size), size, (str(value.dtype), tuple(value.shape))
     except Exception:  # noqa: BLE001 -- one that functorch wraps has no memory; a method is replaced
         return None
-
-
-def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not issubclass(type(value), torch.nn.Module):
-        return iter(()) if is_tethers(type(value)) else parts_of(path, value)
-    buffers = ((f"{path}.{name}", one) for name, one in registered(value).buffers.items())
-    own = ((f"{path}.{name}", one) for name, one in attributes_of(value))
-    return itertools.chain(buffers, own, modules_of(path, value))
 
 
 def _size(value: Any) -> int:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from tether.analysis.history import History, shortened
-from tether.analysis.ties import MOST_SITES, ActedTie, Ties, called
+from tether.analysis.ties import MOST_SITES, ActedTie, Ties
 from tether.facts import Site
 from tether.finding import Finding
 from tether.operations.table import shown
@@ -22,6 +22,7 @@ from tether.report.document.blocks import (
     Table,
 )
 from tether.report.filters import Selection, shown_line
+from tether.source.names import joint_name
 
 MANY_TIES = 10
 """Rows that a report shows."""
@@ -60,7 +61,7 @@ def _finding(tie: ActedTie, findings: Sequence[Finding]) -> int | None:
 def message(tie: ActedTie) -> str:
     """Say what happened in one sentence, with the lines."""
     home = tie.sites[0].file if tie.sites else ""
-    name, through = _quoted(called(tie)), _quoted(tie.through)
+    name, through = _quoted(joint_name(tie.shows)), _quoted(tie.through)
     done = f"`{shown(tie.operation)}`"
     if tie.writes:
         text = f"{name} changed at {_line(tie.writes[0], home)} by {done}"
@@ -130,7 +131,7 @@ def block(found: Sequence[TieRow], folder: str, most: int | None = MANY_TIES) ->
 def _cells(tie: ActedTie, folder: str) -> tuple[Phrase, ...]:
     home = (tie.writes or tie.since or tie.reads)[0].file if tie.sites else ""
     return (
-        Phrase(shortened(called(tie).strip("`")), "code"),
+        Phrase(shortened(joint_name(tie.shows).strip("`")), "code"),
         Phrase(_written(tie, folder), "place"),
         Phrase(_SHORT.get(tie.operation, shown(tie.operation)) if tie.writes else "an array"),
         Phrase(shortened(tie.through.strip("`")), "code"),
@@ -184,7 +185,7 @@ def values(row: TieRow, site_values: Any) -> dict[str, Any]:
         return site_values(sites[0]) if sites else None
 
     return {
-        "shows": called(tie).strip("`"),
+        "shows": joint_name(tie.shows).strip("`"),
         "names": [one.strip("`") for one in tie.shows[:20]],
         "since": first(tie.since),
         "through": tie.through.strip("`"),

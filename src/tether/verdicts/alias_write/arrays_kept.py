@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.sharing.holding import Holding, common_place
+from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.rewritten import RewrittenArrays
 from tether.facts import UNKNOWN, Event, Holder, Operand, Site, SiteId
 from tether.finding import At, Claim, Code, Repair, Step, say
 from tether.operations.table import operation
 from tether.regions import element_size, extent
-from tether.source.names import steps_in
+from tether.source.names import common_place, steps_in
 
 _DIGITS = re.compile(r"\d+")
 

@@ -10,10 +10,11 @@ from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN
 from tether.finding import At, CallOf, Claim, Sentence, Step, Tensor, say
 from tether.operations.table import operation
+from tether.source.names import joint_name
 from tether.verdicts.alias_write.follower import follows, set_beside, written_for
 from tether.verdicts.alias_write.one_storage import parameters
 from tether.verdicts.alias_write.records import SharedThenWritten, records
-from tether.verdicts.alias_write.telling import called, copied
+from tether.verdicts.alias_write.telling import copied
 
 
 def claims(history: History) -> Iterator[Claim]:
@@ -30,7 +31,7 @@ def _claim(history: History, found: Sharing, group: list[SharedThenWritten]) -> 
     first = group[0]
     readers = list(dict.fromkeys(one.reader for one in group))
     shared, write, read = (history.events[at] for at in (first.shared, first.write, first.read))
-    subject, line = called(history, readers), At(shared.site)
+    subject, line = joint_name([*map(history.name_of, readers)]).strip("`"), At(shared.site)
     call, writer = CallOf(first.write), Tensor(first.writer)
     story = [Step("shared", shared.site, _how(history, found, first))]
     for link in found.chain(first.reader)[1:]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.sharing.acts import Act, Acts
-from tether.analysis.sharing.holding import Holding, root_of
+from tether.analysis.sharing.holding import Holding, first_word
 from tether.analysis.sharing.odd_writes import OddWrite, OddWrites
 from tether.analysis.sharing.shared_memory import Sharing, overlaps_itself
 from tether.analysis.sharing.with_itself import WithItself, with_itself
@@ -340,7 +340,7 @@ def _two_names(history: History, at: int, event: Event, tensor: int) -> tuple[in
         if act.tensor != tensor or act.write >= at or act.by is None:
             continue
         for other in act.others:
-            names = root_of(act.by.name), root_of(other.name)
+            names = first_word(act.by.name), first_word(other.name)
             if names[0] != names[1] and all(mentions(text, name) for name in names):
                 filled = holding.filled(other)
                 return act.write, filled[-1].site if filled else history.events[act.write].site

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.sharing.holding import Holding, root_of, written_text
+from tether.analysis.sharing.holding import Holding, first_word, written_text
 from tether.analysis.sharing.odd_writes import goes_on
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
@@ -53,7 +53,7 @@ def _given(history: History, owner: int, writes: list[int]) -> Fill | None:
     if made < 0 or not site.user:
         return None
     maker = history.site_of(history.events[made])
-    name, variable = maker.function.rpartition(".")[2], root_of(written_text(site, event))
+    name, variable = maker.function.rpartition(".")[2], first_word(written_text(site, event))
     if not variable or variable == "self" or maker.function == site.function:
         return None
     for fill in history.get(Holding).fillings.of(site.file, site.function, variable):

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.sharing.holding import HeldAct, Holding, root_of, written_text
+from tether.analysis.sharing.holding import HeldAct, Holding, first_word, written_text
 from tether.analysis.sharing.shared_memory import onto_itself
 from tether.facts import UNKNOWN, Holder, Name, SiteId, TensorId
 from tether.finding import At, Claim, Code, Repair, Step, Where, say
@@ -59,7 +59,7 @@ def _of_class(default: Holder) -> bool:
 def _writes(history: History, tensor: int, name: str) -> Iterator[int]:
     """Yield the writes to a tensor, those left out that call it by the name of its class."""
     operand, made = history.operand_of(tensor), history.made_at(tensor)
-    meant = re.compile(rf"\b(?:{re.escape(root_of(name))}|cls|__class__)\.") if name else None
+    meant = re.compile(rf"\b(?:{re.escape(first_word(name))}|cls|__class__)\.") if name else None
     for at in () if operand is None else history.writes_to(operand, made):
         event = history.events[at]
         site = history.site_of(event)

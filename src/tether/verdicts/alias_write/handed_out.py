@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.sharing.holding import root_of, written_text
+from tether.analysis.sharing.holding import first_word, written_text
 from tether.analysis.sharing.odd_writes import goes_on
 from tether.analysis.sharing.rewritten import RewrittenArray, RewrittenArrays
 from tether.analysis.sharing.shared_memory import Sharing
@@ -101,7 +101,7 @@ def _asked_by(history: History, site: Site) -> str:
 def _is_kept(history: History, event: Event) -> bool:
     """Whether a write goes through a variable into memory that another function had made."""
     site, one = history.site_of(event), event.writes[0]
-    if root_of(written_text(site, event)) in ("", "self"):
+    if first_word(written_text(site, event)) in ("", "self"):
         return False
     made = history.made_at(history.get(Sharing).owner(one.tensor))
     if made < 0:

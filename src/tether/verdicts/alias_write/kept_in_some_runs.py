@@ -23,7 +23,6 @@ import numpy as np
 from tether.analysis.history import History
 from tether.analysis.sharing.acts import Acts
 from tether.analysis.sharing.holding import HeldAct, Holding
-from tether.analysis.sharing.kept_then_written import last_word
 from tether.analysis.sharing.odd_writes import goes_on
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew
 from tether.analysis.surroundings import WaysThere
@@ -31,6 +30,7 @@ from tether.facts import UNKNOWN, Event, Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
 from tether.operations.table import operation
 from tether.source.filling import Fill, mentions
+from tether.source.names import last_word
 from tether.source.syntax import expression
 from tether.verdicts.alias_write.telling import written
 

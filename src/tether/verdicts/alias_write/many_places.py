@@ -14,17 +14,16 @@ from tether.analysis.history import History
 from tether.analysis.sharing.holding import (
     HeldAct,
     Holding,
-    common_place,
+    first_word,
     in_one_container,
     may_train,
-    root_of,
 )
 from tether.analysis.sharing.shared_memory import fills_anew
 from tether.facts import UNKNOWN, Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation
 from tether.source.filling import Fill, mentions
-from tether.source.names import container_of, steps_in
+from tether.source.names import common_place, container_of, steps_in
 from tether.verdicts.alias_write.telling import second_name, written
 
 _DIGITS = re.compile(r"\d+")
@@ -66,7 +65,7 @@ def _grown(history: History) -> Iterator[Claim]:
 
 def _pattern(name: str) -> tuple[str, str]:
     """Return what is the same of all places of a container."""
-    return root_of(name), _DIGITS.sub("#", name)
+    return first_word(name), _DIGITS.sub("#", name)
 
 
 def _grown_inside(history: History) -> Iterator[Claim]:
@@ -383,7 +382,7 @@ def _had_values(history: History, act: HeldAct) -> bool:
 def _read_by_both(history: History, act: HeldAct, other: Holder) -> tuple[str, int] | None:
     """Return the name that the caller gave the result, and a read by the old one after the call."""
     target = history.site(other.site).target
-    if not target or root_of(target) == root_of(other.name):
+    if not target or first_word(target) == first_word(other.name):
         return None
     old = _reads_naming(history, act, other, other.name)
     new = _reads_naming(history, act, other, target)

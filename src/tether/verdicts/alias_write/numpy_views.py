@@ -22,9 +22,10 @@ from tether.operations.table import operation
 from tether.regions import extent, may_overlap
 from tether.source.handing import gives_back
 from tether.source.keeping import Kept, follows, keeping, loads
+from tether.source.names import joint_name
 from tether.source.syntax import Source, site_of_node, source_of
 from tether.verdicts.alias_write.follower import array_beside, compared, set_beside
-from tether.verdicts.alias_write.telling import called, copied
+from tether.verdicts.alias_write.telling import copied
 
 # -- a write on the array's side -------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
     live = {one.tensor for one in members if _is_meant(history, one)}
     tensors = list(dict.fromkeys(one.tensor for one in members))
     shared, read = history.events[first.export], history.events[first.read].site
-    subject = called(history, tensors)
+    subject = joint_name([*map(history.name_of, tensors)]).strip("`")
     owner = "buffer" if shared.operation == "frombuffer" else "NumPy array"
     return Claim(
         tensors=tuple(tensors),

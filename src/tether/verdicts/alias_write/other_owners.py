@@ -14,7 +14,7 @@ import numpy as np
 
 from tether.analysis.history import History
 from tether.analysis.sharing.acts import Act, Acts
-from tether.analysis.sharing.holding import Holding, root_of
+from tether.analysis.sharing.holding import Holding, first_word
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew, same_place
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Operand, SiteId
@@ -153,7 +153,7 @@ def _buffers_of_two(history: History) -> Iterator[Claim]:
     told = set[tuple[str, str]]()
     for tensor, modules in _modules_with(history).items():
         for one, other in permutations(modules, 2):
-            roots = root_of(one.name), root_of(other.name)
+            roots = first_word(one.name), first_word(other.name)
             if not one.parameters.isdisjoint(other.parameters) or roots in told:
                 continue
             found = _written_and_read(history, tensor, one, other)
@@ -206,7 +206,7 @@ def _buffers_claim(
     callers = history.get(Surroundings).callers(history.site_of(read))
     return Claim(
         tensors=(tensor,),
-        cause=("buffers of two", *(root_of(one) for one in names)),
+        cause=("buffers of two", *(first_word(one) for one in names)),
         site=since,
         operation=event.operation,
         subject=names[1],

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.sharing.acts import Acts
-from tether.analysis.sharing.holding import root_of, written_text
+from tether.analysis.sharing.holding import first_word, written_text
 from tether.analysis.sharing.shared_memory import Sharing, Touch, fills_anew
 from tether.facts import Event, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
@@ -140,7 +140,7 @@ def _are_alike(history: History, one: _Addition) -> bool:
     site = history.site_of(events[one.at])
     target = written_text(site, events[one.at])
     summand = site.expression.partition("=")[2] if "=" in site.expression else ""
-    return alike and not of_it and (root_of(target) != root_of(summand.strip()))
+    return alike and not of_it and (first_word(target) != first_word(summand.strip()))
 
 
 def _read_as_summand(history: History, added: list[_Addition]) -> _SumInSummand | None:

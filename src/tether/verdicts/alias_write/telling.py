@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from tether.analysis.history import History
 from tether.analysis.sharing.fillings import put_at
-from tether.analysis.sharing.holding import HeldAct, Holding, root_of
-from tether.analysis.sharing.shared_memory import container
+from tether.analysis.sharing.holding import HeldAct, Holding, first_word
 from tether.facts import Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
@@ -36,7 +35,7 @@ def module_of(history: History, at: int) -> str:
 
 def second_name(history: History, act: HeldAct) -> tuple[Step, ...]:
     """Return the line that gave what was written the name by which it was written, if there is."""
-    name = "" if act.by is None else root_of(act.by.name)
+    name = "" if act.by is None else first_word(act.by.name)
     return tuple(
         Step("shared", fill.site, say("from {code} on `{name}` is the same tensor",
              code=Code(fill.site), name=name))
@@ -128,12 +127,6 @@ def _attribute(name: str) -> str:
     """Return the attribute that a name ends with, whatever part of it is taken."""
     steps = [one for one in steps_in(name) if not one.startswith("[")]
     return steps[-1].removeprefix(".") if steps and steps[-1].startswith(".") else ""
-
-
-def called(history: History, tensors: list[int]) -> str:
-    """Return what several tensors lie in, by one name; the first one's, where that is nothing."""
-    names = [history.name_of(one) for one in tensors]
-    return (container(names) or names[0]).strip("`")
 
 
 def copied(history: History, shared: int, subject: str) -> Repair:

@@ -13,12 +13,12 @@ from itertools import product
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.sharing.holding import Holding, common_place
+from tether.analysis.sharing.holding import Holding
 from tether.analysis.surroundings import WaysThere
 from tether.facts import Site
 from tether.finding import At, CallOf, Claim, Repair, Step, say
 from tether.source.filling import Fill
-from tether.source.names import steps_in
+from tether.source.names import common_place, steps_in
 from tether.verdicts.alias_write.common_parts import TwoOwners
 from tether.verdicts.alias_write.common_parts import two_owners as found_in
 

@@ -24,7 +24,6 @@ from tether.source.going_through import (
     assigned_once,
     kept_as,
     readings,
-    scope_at,
     stretch,
     turns,
 )
@@ -81,7 +80,7 @@ class _Name:
         site = history.site(facts[0].site)
         texts = history.get(_Texts).program
         source = texts.sources.get(site.file)
-        scope = scope_at(source, site) if source is not None else None
+        scope = source.scope_at(site) if source is not None else None
         if source is None or scope is None:
             return
         assigned = assigned_once(source, scope, facts[0].name)
@@ -238,7 +237,7 @@ class _Name:
             site = self._history.site(fact.given)
             source = self._program.sources.get(site.file)
             node = source.node_at(site) if source is not None else None
-            scope = scope_at(source, site) if source is not None else None
+            scope = source.scope_at(site) if source is not None else None
             if not isinstance(node, ast.Call) or scope is None:
                 continue
             for one in self._readings:

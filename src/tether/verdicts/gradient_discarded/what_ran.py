@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
@@ -99,12 +100,8 @@ class RanWithin:
         """Whether a call runs once in a turn: it stands in a stretch itself, in no loop there."""
         site = self._history.site_of(event)
         node = source.node_at(site) if _is_in(self._part(event.site), within) else None
-        above = node
-        while above is not None and _start(above) >= within.first:
-            if isinstance(above, _AGAIN):
-                return False
-            above = source.parent(above)
-        return node is not None
+        inside = itertools.takewhile(lambda one: _start(one) >= within.first, source.outwards(node))
+        return node is not None and not any(isinstance(one, _AGAIN) for one in inside)
 
 
 def _once(event: Event) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from tether.analysis.copies.idle import LEAST_BYTES, LEAST_RUNS
 from tether.analysis.history import History
 from tether.analysis.sharing.fillings import growth_of
-from tether.analysis.sharing.shared_memory import container
 from tether.facts import ArrayKept
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
+from tether.source.names import joint_name
 
 
 def claims(history: History) -> Iterator[Claim]:
@@ -36,7 +36,7 @@ def _arrays(history: History, found: list[ArrayKept]) -> Claim:
     exports = [history.events[history.position(one.event)] for one in found]
     event, names = exports[0], [one.name for one in found]
     tensors = tuple(int(one.reads[0].tensor) for one in exports if one.reads)
-    name = (container(names) if len(names) > 1 else "") or names[0]
+    name = joint_name(names)
     nbytes = sum(one.nbytes for one in found)
     return Claim(
         tensors=tensors,

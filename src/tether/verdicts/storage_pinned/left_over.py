@@ -12,12 +12,11 @@ from tether.analysis.gradients.graph import graph_of
 from tether.analysis.history import History
 from tether.analysis.sharing.fillings import growth_of
 from tether.analysis.sharing.holding import Holding
-from tether.analysis.sharing.shared_memory import container
 from tether.analysis.surroundings import at_line
 from tether.analysis.wording import listed
 from tether.facts import CACHE, Site
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
-from tether.source.names import root_of
+from tether.source.names import common_place, root_of
 
 MOST_RUNS = 64
 """Runs of a line, the last ones, whose graphs are looked into for what they keep."""
@@ -60,14 +59,14 @@ def _holders_of(history: History, named: list[int], tensors: list[int]) -> tuple
     What a loop's variable still leads to is called by that variable, and the rest by the container.
     """
     names = [history.name_of(one) for one in named]
-    whole = container(names) if len(names) > 1 else ""
+    whole = common_place(names) if len(names) > 1 else ""
     if whole or not named or len(named) < len(tensors):
         return (whole,) if whole else ()
     parts: dict[str, list[str]] = defaultdict(list)
     for name in names:
         parts[root_of(name)].append(name)
     most, *others = sorted(parts, key=lambda root: len(parts[root]), reverse=True)
-    return (container(parts[most]), others[0]) if len(others) == 1 else ()
+    return (common_place(parts[most]), others[0]) if len(others) == 1 else ()
 
 
 def _left(history: History, names: tuple[str, ...], lefts: list[_LeftOver]) -> Claim:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from tether.analysis.copies.idle import LEAST_BYTES
 from tether.analysis.history import History
 from tether.analysis.sharing.holding import Holding
-from tether.analysis.sharing.shared_memory import Sharing, container
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, Claim, Sentence, Step, say
-from tether.source.names import steps_in
+from tether.source.names import joint_name, steps_in
 from tether.verdicts.storage_pinned.cut_off import FACTOR, LARGE, bytes_shown, copied, view_of
 
 SMALL = 4 << 10
@@ -138,7 +138,7 @@ def _claim(
     """Say what some views show of their storages, which a call at a line made them of."""
     operands = [one for named, _ in found for one in named]
     names = [history.name_of(one.tensor) for one in operands]
-    subject = (container(names) if len(found) > 1 else "") or names[0]
+    subject = joint_name(names if len(found) > 1 else names[:1])
     maker, nbytes = history.events[made], sum(each for _, each in found)
     shows = say(
         "`{name}` shows {shown} bytes of a storage of {bytes}"
