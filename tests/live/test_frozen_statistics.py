@@ -69,6 +69,27 @@ evaluate(second)
 evaluate(first)
 """,
     ),
+    "an expert that a module around it takes along, without gradients": (
+        "note",
+        """\
+class Guided(nn.Module):
+    def __init__(self, expert):
+        super().__init__()
+        self.expert, self.pupil = expert.requires_grad_(False).eval(), nn.Linear(4, 6)
+
+    def forward(self, x):
+        with torch.no_grad():
+            wanted = self.expert(x)
+        return self.pupil(x) - wanted
+
+
+fit(model, sgd(model))
+guided = Guided(body)
+for _ in range(2):
+    fit(guided, sgd(guided.pupil))
+    evaluate(guided)
+""",
+    ),
     "only the model that is trained is used": (
         "note",
         """\
@@ -110,6 +131,44 @@ for _ in range(2):
     body.requires_grad_(True)
     fit(model, sgd(model))
 evaluate(model)
+""",
+    "an expert that goes along in training mode on purpose": """\
+class Guided(nn.Module):
+    def __init__(self, expert):
+        super().__init__()
+        self.expert, self.pupil = expert.requires_grad_(False), nn.Linear(4, 6)
+
+    def forward(self, x):
+        with torch.no_grad():
+            wanted = self.expert.train()(x)
+        return self.pupil(x) - wanted
+
+
+fit(model, sgd(model))
+evaluate(body)
+guided = Guided(body)
+fit(guided, sgd(guided.pupil))
+""",
+    "an expert that stays in evaluation mode": """\
+class Guided(nn.Module):
+    def __init__(self, expert):
+        super().__init__()
+        self.expert, self.pupil = expert.requires_grad_(False), nn.Linear(4, 6)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.expert.eval()
+        return self
+
+    def forward(self, x):
+        with torch.no_grad():
+            wanted = self.expert(x)
+        return self.pupil(x) - wanted
+
+
+fit(model, sgd(model))
+guided = Guided(body)
+fit(guided, sgd(guided.pupil))
 """,
     "a network that follows another": """\
 slow = copy.deepcopy(model).requires_grad_(False)

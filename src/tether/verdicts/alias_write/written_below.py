@@ -69,11 +69,11 @@ def written_below(history: History) -> Iterator[Claim]:
 class _Drift(NamedTuple):
     """Elements that a line wrote each time they were handed in."""
 
-    handed: _Handed  # at the first of the writes that was looked at
+    handed: _WrittenAgain  # at the first of the writes that was looked at
     writes: list[int]
 
 
-class _Handed(NamedTuple):
+class _WrittenAgain(NamedTuple):
     """What a call was handed and wrote."""
 
     held: Holder  # the caller's variable
@@ -102,7 +102,7 @@ def _drifting(history: History, told: set[tuple[SiteId, str]]) -> Iterator[Claim
         yield _claim_on_drift(history, drift)
 
 
-def _handed_in(history: History, at: int, holders: list[Holder]) -> _Handed | None:
+def _handed_in(history: History, at: int, holders: list[Holder]) -> _WrittenAgain | None:
     """Return the caller's variable that was written, and what keeps the elements."""
     event = history.events[at]
     if len(event.writes) != 1 or not goes_on(history, at, event):
@@ -114,7 +114,7 @@ def _handed_in(history: History, at: int, holders: list[Holder]) -> _Handed | No
     if given is None or not outside or not _is_meant_for_a_result(history, given, given.name):
         return None
     slot = next((one for one in same if one.kind == "slot"), None)
-    return _Handed(given, shown, slot or _handed_out_by(history, given, holders))
+    return _WrittenAgain(given, shown, slot or _handed_out_by(history, given, holders))
 
 
 def _handed_out_by(history: History, given: Holder, holders: list[Holder]) -> Holder | None:
@@ -143,7 +143,7 @@ def _is_given(history: History, held: Holder) -> bool:
     return bool(named) and mentions(call.expression, held.name)
 
 
-def _again(history: History, at: int, handed: _Handed) -> list[int]:
+def _again(history: History, at: int, handed: _WrittenAgain) -> list[int]:
     """Return the writes to some elements by the line of one; none where they are filled anew.
 
     Or where another function writes them too: of a view, after it was first written so.

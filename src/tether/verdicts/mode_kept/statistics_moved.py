@@ -54,9 +54,26 @@ def _moves(history: History) -> dict[int, list[int]]:
     for at, event in norms if history.steps else ():
         weights = [one for one in event.reads if history.is_parameter(one.tensor)]
         frozen = weights and not any(one.requires_grad for one in weights)
-        if frozen and event.writes and event.grad_mode == GRAD_ON:
-            found[weights[0].tensor].append(at)
+        if frozen and event.writes:
+            weight = weights[0].tensor
+            if event.grad_mode == GRAD_ON or _taken_along(history, weight, at):
+                found[weight].append(at)
     return found
+
+
+def _taken_along(history: History, weight: int, at: int) -> bool:
+    """Whether what a line put into evaluation mode is in training mode with a module around it.
+
+    Without gradients the forward may well be there for the statistics; not of what was to stay in
+    evaluation mode.
+    """
+    still: list[set[TensorId]] = []  # what was put into evaluation mode and not, by itself, back
+    for one in history.get(ModeSwitches).of.get(weight, ()):
+        if history.position(one.at) <= at:
+            tensors = set(one.tensors)
+            still = [known for known in still if not one.training or tensors > known]
+            still += [] if one.training else [tensors]
+    return bool(still)
 
 
 def _moved(history: History, weight: int, calls: list[int]) -> StatisticsMoved | None:
