@@ -21,6 +21,29 @@ torch.manual_seed(0)
 """
 
 FOUND = {
+    "how much each weight mattered, by its gradient": """
+net = nn.Linear(3, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+class Importance:
+    def __init__(self):
+        self.of = {}
+    def note(self, x):
+        net.zero_grad(set_to_none=False)
+        net(x).pow(2).sum().backward()
+        for name, one in net.named_parameters():
+            self.of[name] = one.grad.square_().div_(len(x))  #! alias-write importance.of (note)
+    def total(self):
+        return sum((one.abs().sum() for one in self.of.values()), torch.zeros(()))
+importance = Importance()
+for task in range(3):
+    for _ in range(4):
+        opt.zero_grad(set_to_none=False)
+        net(torch.randn(5, 3)).mean().backward()
+        opt.step()
+        opt.zero_grad(set_to_none=False)
+        print(task, importance.total().item())
+    importance.note(torch.randn(5, 3))
+""",
     "hook on batch norm, a dictionary": """
 acts = {}
 
@@ -353,6 +376,39 @@ class Net(nn.Module):
 net = Net()
 for _ in range(3):
     print(sum(o.mean() for o in net(torch.randn(2, 4))))
+""",
+    "gradients that are looked at after each pass": """
+class Watch:
+    def __init__(self, net):
+        net(torch.ones(1, 3)).sum().backward()
+        self.gradients = [one.grad for one in net.parameters()]
+    def norm(self):
+        return torch.stack([one.norm() for one in self.gradients]).norm().item()
+net = nn.Linear(3, 2)
+watch, opt = Watch(net), torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    opt.zero_grad(set_to_none=False)
+    net(torch.randn(5, 3)).pow(2).mean().backward()
+    print(watch.norm())
+    opt.step()
+""",
+    "gradients that are added up by hand": """
+net = nn.Linear(3, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+class Sums:
+    def __init__(self):
+        self.of = {}
+    def take(self):
+        for name, one in net.named_parameters():
+            self.of[name] = one.grad.clone() if name not in self.of else self.of[name] + one.grad
+sums = Sums()
+for _ in range(4):
+    opt.zero_grad(set_to_none=False)
+    net(torch.randn(5, 3)).pow(2).mean().backward()
+    sums.take()
+    opt.step()
+opt.zero_grad(set_to_none=False)
+print([one.norm().item() for one in sums.of.values()])
 """,
     "relu that makes a new one": """
 class Net(nn.Module):

@@ -4,6 +4,7 @@ A forward hook that appends `output` to a list keeps the tensor that the next la
 `ReLU(inplace=True)`, writes: who reads the list finds what that layer left. Told are records alone:
 what was computed of other tensors, was kept before the write, and was written by who did not come
 by it through the place that keeps it. An object that updates its own attribute has no record of it.
+A gradient that was kept is read as zeros where `zero_grad` has cleared it in place.
 """
 
 from __future__ import annotations
@@ -65,11 +66,12 @@ class KeptThenWritten:
     def _kept_at(self, at: int, holders: Sequence[Holder]) -> Iterator[KeptRecord]:
         """Yield the records that a write changed, one for each tensor."""
         event = self._history.events[at]
-        if fills_anew(event) or self._history.inside(event, *_ASIDE) >= 0:
+        clears = event.operation == "zero_grad"  # then it writes gradients
+        if (fills_anew(event) and not clears) or self._history.inside(event, *_ASIDE) >= 0:
             return
         for tensor in dict.fromkeys(one.tensor for one in event.writes):
             same = [one for one in holders if one.tensor == tensor]
-            if self._is_a_result(at, tensor) and not self._is_worked_on(at, tensor):
+            if clears or (self._is_a_result(at, tensor) and not self._is_worked_on(at, tensor)):
                 places = (one for one in same if one.kind in ("slot", "attribute"))
                 found = (self._record(at, one, same) for one in places)
                 yield from itertools.islice(filter(None, found), 1)
@@ -206,9 +208,10 @@ class KeptThenWritten:
         one of these has taken it up, whoever reads it later has it from the place.
         """
         history, found, taken_up = self._history, list[tuple[int, TakenFrom]](), False
-        line = history.events[write].site
+        line, clears = history.events[write].site, history.events[write].operation == "zero_grad"
+        # A gradient is as it was cleared until the next pass: later it is one to look at again.
         filled = (at for at in self._writes_after(write, holder)
-                  if fills_anew(history.events[at]))  # fmt: skip
+                  if clears or fills_anew(history.events[at]))  # fmt: skip
         until = next(filled, len(history.events))
         for at, made in sorted(history.get(Holding).reads_of(holder.tensor))[:_MOST_READS]:
             if not write < at <= until or made <= write:

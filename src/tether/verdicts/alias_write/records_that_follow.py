@@ -56,7 +56,7 @@ def _claim(history: History, group: list[KeptRecord]) -> Claim:
             *(written(history, one) for one in dict.fromkeys((first.write, first.last))),
             Step("read", read.site, say("read, as {call} left it", **parts)),
         ),
-        repair=_repair(module, parts),
+        repair=_repair(event.operation, module, parts),
         count=0,
     )  # fmt: skip
 
@@ -73,12 +73,12 @@ def _message(record: KeptRecord, parts: Mapping[str, Any]) -> Sentence:
     return say(text, **parts)
 
 
-def _repair(module: str, parts: Mapping[str, Any]) -> Repair:
-    other = (
-        "let the {module} make a new tensor (inplace=False)"
-        if module
-        else ("use the call that makes a new tensor at {write}")
-    )
+def _repair(name: str, module: str, parts: Mapping[str, Any]) -> Repair:
+    other = "use the call that makes a new tensor at {write}"
+    if name == "zero_grad":
+        other = "let {write} leave the tensor alone: zero_grad(set_to_none=True)"
+    elif module:
+        other = "let the {module} make a new tensor (inplace=False)"
     return Repair(say("Keep a copy at {kept}: .clone(). Or " + other + ".", **parts))
 
 
