@@ -37,7 +37,6 @@ def without_source(about: Findings) -> Findings:
         trace=trace,
         findings=[_bare_finding(one, text) for one in about.findings],
         copies=[_bare_copy(row) for row in about.copies],
-        sources={},
         defects=[_bare_finding(one, text) for one in about.defects],
     )
 

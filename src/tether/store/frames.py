@@ -40,6 +40,7 @@ from tether.store.columns import (
 )
 from tether.store.fields import check
 from tether.store.layout import (
+    FORMER_SCALARS,
     SCALARS,
     TABLES,
     Damage,
@@ -281,9 +282,10 @@ class _Reader:
             self._trace.sources[string(file)] = string(text)
         hints = hints_of(Trace)
         for name, value in table_of(small.get("trace", {})).items():
-            if name not in SCALARS:
+            if name in SCALARS:
+                setattr(self._trace, name, decoder(hints[name])(value))
+            elif name not in FORMER_SCALARS:
                 raise Damage("its header is wrong")
-            setattr(self._trace, name, decoder(hints[name])(value))
 
     def _add_tables(self, small: dict[str, Any]) -> None:
         """Add the new rows of each table, put changed ones in their places, replace whole ones."""

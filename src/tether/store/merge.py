@@ -72,7 +72,7 @@ def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
     if traces:
         first = traces[0]
         merged.program, merged.folder = list(first.program), first.folder
-        merged.torch, merged.python = first.torch, first.python
+        merged.torch = first.torch
         merged.outcome = min((trace.outcome for trace in traces), key=_WORST_FIRST.index)
     check(merged)
     return merged, added

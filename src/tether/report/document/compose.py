@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 from tether.analysis.degrading import attempt
@@ -76,7 +76,6 @@ class Findings:
     findings: Sequence[Finding]
     gradients: Sequence[Gradient] = ()
     copies: Sequence[Copy] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)  # texts that the trace does not hold
     selection: Selection | None = None  # whose lines are shown; None: the user's
     defects: Sequence[Finding] = ()  # findings that running the program again refuted
     tied: Sequence[TieRow] | None = None  # the ties, where several processes were put together
@@ -316,7 +315,7 @@ def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:
         def shown(line: int, file: str = file) -> str:
             return shown_line(file, line, about.trace.folder)
 
-        text = about.sources.get(file) or about.trace.sources.get(file, "")
+        text = about.trace.sources.get(file, "")
         if not text:
             yield from (f"{shown(one.line)}: {one.text.strip()}" for one in edits)
             continue
@@ -346,7 +345,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _line(file: str, number: int, about: Findings) -> str:
-    text = about.sources.get(file) or about.trace.sources.get(file, "")
+    text = about.trace.sources.get(file, "")
     return source_of(file, text).line(number) if text else ""
 
 

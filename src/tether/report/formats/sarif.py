@@ -204,7 +204,7 @@ class _Results:
 
     def _lines(self, file: str, first: int, last: int) -> str:
         """Return whole lines of source, or "" where they are not known or too many to quote."""
-        text = self.about.sources.get(file) or self.about.trace.sources.get(file, "")
+        text = self.about.trace.sources.get(file, "")
         if not text or last - first >= _MOST_LINES:
             return ""
         source = source_of(file, text)

@@ -120,7 +120,7 @@ class _Annotation:
         self.chains: dict[Key, list[int]] = {}  # line -> the memories its chain is about
 
     def files(self) -> list[File]:
-        texts = {**self.trace.sources, **self.about.sources}
+        texts = self.trace.sources
         wanted = {file for file in texts if self.selection.wants(Site(file, 1))}
         self._events(wanted)
         self._copies()
