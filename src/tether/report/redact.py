@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tether.facts import Site
 from tether.finding import Finding, Fix, Said, Segment
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.tables.copies import Copy
 
 HIDDEN = "..."

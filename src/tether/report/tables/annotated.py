@@ -21,7 +21,7 @@ from tether.analysis.speaking import bytes_text
 from tether.facts import Event, Operand, Site
 from tether.finding import SEVERITIES, Severity
 from tether.operations.table import operation, shown
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.document.grouping import ends
 from tether.report.filters import Selection, shown_path
 from tether.report.tables.copies import Copy, nbytes
