@@ -50,15 +50,9 @@ from tether.record.values.refilled import RefilledLog
 from tether.record.values.repeats import ArrayAgainLog, RepeatLog
 from tether.record.values.sameness import SameLog
 from tether.record.ways import WayLog
-from tether.store.columns import (
-    HEAD,
-    Events,
-    Names,
-    Numbers,
-    Operands,
-    StorageLives,
-    TensorLives,
-)
+from tether.store.columns import HEAD, Events, Names, Operands
+from tether.store.lives import StorageLives, TensorLives
+from tether.store.numbers import Numbers
 
 _READS = HEAD.index("reads")
 

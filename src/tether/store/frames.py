@@ -23,21 +23,7 @@ import numpy as np
 
 import tether
 from tether.facts import Gap, Trace
-from tether.store.columns import (
-    HEAD,
-    OPERAND,
-    PLACES,
-    STORAGE,
-    TENSOR,
-    Events,
-    Names,
-    Numbers,
-    Operands,
-    StorageLives,
-    TensorLives,
-    in_order,
-    narrowest,
-)
+from tether.store.columns import HEAD, OPERAND, PLACES, STORAGE, TENSOR, Events, Names, Operands
 from tether.store.fields import check
 from tether.store.layout import (
     FORMER_SCALARS,
@@ -59,6 +45,8 @@ from tether.store.layout import (
     string,
     table_of,
 )
+from tether.store.lives import StorageLives, TensorLives
+from tether.store.numbers import Numbers, in_order, narrowest
 
 MAGIC = b"tether recording "
 VERSION = 2

@@ -22,9 +22,10 @@ from tether.facts import (
     ThreadId,
     Trace,
 )
-from tether.store.columns import Events, Names, Numbers, Operands, columns_of
+from tether.store.columns import Events, Names, Operands, columns_of
 from tether.store.fields import PLACES, Change, check, moved, numbered_fields, numbers_in
 from tether.store.layout import TABLES
+from tether.store.numbers import Numbers
 
 _SERIALS = (TensorId, StorageId, MemoryId, ThreadId, ModuleId)  # minted, and nobody else's
 
