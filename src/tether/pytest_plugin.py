@@ -151,7 +151,7 @@ def _explained(recording: record) -> str:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """List what was found in all tests, each finding once."""
     from tether.finding import SEVERITIES
-    from tether.report.document.compose import counted
+    from tether.report.document.findings import counted
 
     reports = {id(one): one for listed in terminalreporter.stats.values() for one in listed}
     recorded = [one.tether for one in reports.values() if hasattr(one, "tether")]

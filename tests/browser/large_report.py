@@ -5,7 +5,7 @@ from __future__ import annotations
 from tether.analysis.history import History
 from tether.facts import Event, Gradients, Name, Operand, OptimizerFact, Site, StorageFact, Trace
 from tether.finding import Edit, Evidence, Finding, Fix, Severity
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.document.grouping import in_order
 from tether.report.tables.copies import copies
 from tether.report.tables.gradients import gradients

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from tether.facts import Event, Operand, StorageFact
-from tether.store import columns
-from tether.store.columns import PLACES, StorageLives, columns_of
+from tether.store import columns, lives
+from tether.store.columns import PLACES, columns_of
+from tether.store.lives import StorageLives
+from tether.store.numbers import narrowest
 
 NAMES = ("randn", "add_", "step", "clone", "set_grad_enabled")
 
@@ -31,8 +33,9 @@ def made(count: int) -> list[Event]:
 @pytest.mark.parametrize("block", [4, 4096])
 @pytest.mark.parametrize("kept", [8, 1 << 17])
 def test_events_are_found_and_come_in_order(count, block, kept, monkeypatch):
-    monkeypatch.setattr(columns, "_BLOCK", block)
-    monkeypatch.setattr(columns, "_KEPT", kept)
+    for module in (columns, lives):
+        monkeypatch.setattr(module, "BLOCK", block)
+        monkeypatch.setattr(module, "KEPT", kept)
     plain = made(count)
     events = columns_of(plain)
     for _ in range(2):
@@ -77,7 +80,7 @@ def test_lives_are_a_mapping(serials):
     ],
 )
 def test_a_column_is_as_narrow_as_sums_and_differences_allow(numbers, kind):
-    found = columns.narrowest(np.array(numbers, np.int64))
+    found = narrowest(np.array(numbers, np.int64))
     assert found.dtype == kind
     assert found.tolist() == numbers
 

@@ -6,7 +6,7 @@ from traces import trace
 
 from tether.analysis.ties import ActedTie, Ties
 from tether.finding import Finding
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.page import moments as module
 from tether.report.page.moments import moments
 

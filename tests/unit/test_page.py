@@ -13,7 +13,7 @@ from traces import trace
 from tether.analysis.history import History
 from tether.facts import Name, Site
 from tether.finding import Edit, Evidence, Finding, Fix
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.page import page
 from tether.report.page.shown_cards import FindingList
 from tether.report.tables.annotated import annotated

@@ -40,7 +40,6 @@ def example() -> Trace:
         program=["train.py", "--name", 'a "quoted" \udc80 ü 你'],
         folder="/home/me",
         torch="2.13.0",
-        python="3.12.1",
         outcome="raised",
         dropped=7,
         kept=[2],
@@ -388,6 +387,19 @@ def test_something_behind_the_data(tmp_path):
     path = tmp_path / "more.tether"
     path.write_bytes(sealed(first + b"more", *rest))
     assert "follows its numbers" in str(opened(path))
+
+
+@pytest.mark.parametrize(("name", "opens"), [("python", True), ("strange", False)])
+def test_what_older_files_say_as_well_is_passed_over_and_what_none_says_is_refused(
+    tmp_path, name, opens
+):
+    first, *rest = parts(path_of(tmp_path, plain()))
+    text, _, numbers = first.partition(b"\n")
+    small = json.loads(text)
+    small["trace"][name] = "3.12.1"
+    path = tmp_path / "older.tether"
+    put(path, sealed(json.dumps(small).encode() + b"\n" + numbers, *rest))
+    assert isinstance(opened(path), Trace) == opens
 
 
 @pytest.mark.long

@@ -28,7 +28,8 @@ from tether.facts import (
 from tether.finding import Edit, Evidence, Finding, Fix
 from tether.report import kept
 from tether.report.document.blocks import FindingBlock
-from tether.report.document.compose import Findings, build, counted, distinct
+from tether.report.document.compose import build
+from tether.report.document.findings import Findings, counted, distinct
 from tether.report.document.grouping import ends, folded, in_order
 from tether.report.document.text import render, visible, write
 from tether.report.formats import json as as_json

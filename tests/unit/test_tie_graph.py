@@ -11,11 +11,12 @@ from traces import trace
 from tether.analysis.history import History
 from tether.facts import RAISED, Name
 from tether.finding import Evidence, Finding
-from tether.report.document.compose import Findings
-from tether.report.page import tie_graph as tie_graph_module
+from tether.report.document.findings import Findings
+from tether.report.page import folded_graph
 from tether.report.page.layered import DEPTH, GAP, placed
 from tether.report.page.tie_drawing import tie_picture
-from tether.report.page.tie_graph import tie_graph
+from tether.report.page.tie_graph import Owners, tie_graph
+from tether.report.page.tie_nodes import FlowEdge, TieGraph
 from tether.report.tables.gradients import gradients
 
 
@@ -171,7 +172,7 @@ clone d
 
 
 def test_an_expression_is_a_node_of_its_own():
-    owners = tie_graph_module.Owners(History(trace("x = data")))
+    owners = Owners(History(trace("x = data")))
     assert owners.called("best['w'].bias") == ("tensor", "best")
     assert owners.called("`canvas.expand(4, -1)`") == ("tensor", "canvas.expand(4, -1)")
     assert owners.called(f"`torch.stack({'rows, ' * 9})`")[1] == "torch.stack(rows, rows, r…"
@@ -208,12 +209,12 @@ def test_the_drawing_has_links_words_and_no_style_of_its_own():
 
 def test_of_two_edges_into_a_ring_one_stays():
     """Beside either of them a longer way leads there: over the other one."""
-    line = [tie_graph_module.FlowEdge(("", f"m{n}"), ("", f"m{n + 1}"), True) for n in range(20)]
-    into = [tie_graph_module.FlowEdge(("", "m20"), ("", one), True) for one in "bc"]
-    ring = [tie_graph_module.FlowEdge(("", one), ("", other), True) for one, other in ("bc", "cb")]
-    graph = tie_graph_module.TieGraph(flow=[*line, *into, *ring])
-    kept = tie_graph_module._reduced(graph).flow
+    line = [FlowEdge(("", f"m{n}"), ("", f"m{n + 1}"), True) for n in range(20)]
+    into = [FlowEdge(("", "m20"), ("", one), True) for one in "bc"]
+    ring = [FlowEdge(("", one), ("", other), True) for one, other in ("bc", "cb")]
+    graph = TieGraph(flow=[*line, *into, *ring])
+    kept = folded_graph.reduced(graph).flow
     assert kept[:20] == line
     assert len([one for one in into if one in kept]) == 1
-    reached = tie_graph_module._reached({("", "m0")}, [one[:2] for one in kept])
+    reached = folded_graph._reached({("", "m0")}, [one[:2] for one in kept])
     assert {("", "b"), ("", "c")} <= reached

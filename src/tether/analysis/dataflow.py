@@ -22,7 +22,9 @@ from tether.analysis.timelines import Timeline, order_of
 from tether.facts import GRAD_ON, OUT, UNKNOWN, Event, Operand, StorageFact, Trace
 from tether.operations.table import ALL, operation
 from tether.regions import extent, may_overlap
-from tether.store.columns import STORAGE, Numbers, StorageLives, columns_of
+from tether.store.columns import STORAGE, columns_of
+from tether.store.lives import StorageLives
+from tether.store.numbers import Numbers
 
 _REGIONS = 32
 """Regions of one memory whose last writes are kept apart."""

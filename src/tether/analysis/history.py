@@ -25,7 +25,9 @@ from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Si
 from tether.regions import element_size, overlaps
 from tether.source.names import root_of
 from tether.source.syntax import source_of
-from tether.store.columns import PLACES, Numbers, columns_of, stable_order, tensors_of
+from tether.store.columns import PLACES, columns_of
+from tether.store.lives import tensors_of
+from tether.store.numbers import Numbers, stable_order
 
 _NOWHERE = Site("<unknown>", 0)
 Analysis = TypeVar("Analysis")

@@ -28,7 +28,9 @@ from tether.analysis.speaking import bytes_text
 from tether.analysis.timelines import same_lines
 from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, TensorId
 from tether.regions import element_size, extent
-from tether.store.columns import STORAGE, Numbers, StorageLives, storages_of
+from tether.store.columns import STORAGE
+from tether.store.lives import StorageLives, storages_of
+from tether.store.numbers import Numbers
 
 Kind = Literal[
     "parameter",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from tether.facts import UNKNOWN
-from tether.store.columns import Numbers, stable_order
+from tether.store.numbers import Numbers, stable_order
 
 _AT_ONCE = 1 << 15  # events, or numbers, that are looked at together
 _LEAST = np.int32(-1 << 31)

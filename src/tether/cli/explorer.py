@@ -21,7 +21,8 @@ from textual.widgets.option_list import Option
 from tether.facts import Site
 from tether.finding import Finding
 from tether.report.document.blocks import Block, Document, FindingBlock, Paragraph, Phrase
-from tether.report.document.compose import Findings, group_block, summary
+from tether.report.document.compose import group_block, summary
+from tether.report.document.findings import Findings
 from tether.report.document.grouping import Alike, ends, grouped
 from tether.report.document.text import SEVERITY_STYLES, lines, visible
 from tether.report.filters import shown_line

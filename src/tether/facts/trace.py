@@ -122,7 +122,6 @@ class Trace:
     program: list[str] = field(default_factory=list)  # ["train.py", "--lr", "1"]
     folder: str = ""  # of the program: paths under it are shown relative to it
     torch: str = ""
-    python: str = ""
     outcome: Outcome = "finished"
     process: Process = field(default_factory=Process)
     dropped: Moment = field(default=Moment(0))  # what came before is forgotten, but for `kept`

@@ -20,8 +20,9 @@ from tether.facts import EventId, Moment, Site, Trace
 from tether.record.tape import Tape
 from tether.source.syntax import read
 from tether.store import frames
-from tether.store.columns import STORAGE, TENSOR, Numbers
+from tether.store.columns import STORAGE, TENSOR
 from tether.store.layout import MAX_SOURCE, Rows
+from tether.store.numbers import Numbers
 
 EVERY = 1.0
 """Seconds between two batches. A look at the clock comes with every 256th event, every backward

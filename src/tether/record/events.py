@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tether.store.columns import HEAD, Numbers
+from tether.store.columns import HEAD
+from tether.store.numbers import Numbers
 
 PACK_HEAD: Callable[..., bytes] = struct.Struct(f"{len(HEAD)}i").pack
 """Packs the numbers of one event, in the order of `store.columns.HEAD`."""

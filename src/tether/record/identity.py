@@ -26,7 +26,8 @@ from tether.facts import COMPARED, PRETENDED, UNKNOWN, GapCode
 from tether.record.events import EventLog
 from tether.record.sparse import is_sparse, values_of
 from tether.record.values.indexed import View
-from tether.store.columns import OPERAND, STORAGE, TENSOR, Numbers
+from tether.store.columns import OPERAND, STORAGE, TENSOR
+from tether.store.numbers import Numbers
 
 Snapshot = tuple[int, int, int, bool, bool, int]
 """What the recorder itself needs of a snapshot: the serial numbers of the tensor and its storage,

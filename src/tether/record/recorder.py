@@ -51,15 +51,9 @@ from tether.record.values.refilled import RefilledLog
 from tether.record.values.repeats import ArrayAgainLog, RepeatLog
 from tether.record.values.sameness import SameLog
 from tether.record.ways import WayLog
-from tether.store.columns import (
-    HEAD,
-    Events,
-    Names,
-    Numbers,
-    Operands,
-    StorageLives,
-    TensorLives,
-)
+from tether.store.columns import HEAD, Events, Names, Operands
+from tether.store.lives import StorageLives, TensorLives
+from tether.store.numbers import Numbers
 
 _READS = HEAD.index("reads")
 
@@ -136,7 +130,7 @@ class Recorder:
 
     def save_as_it_grows(self, path: str, program: list[str], folder: str) -> None:
         """Save what is recorded at the absolute `path`, about once a second, from now on."""
-        trace = Trace(program, folder, torch.__version__, sys.version.split()[0], "unfinished")
+        trace = Trace(program, folder, torch.__version__, "unfinished")
         self.autosave = Autosave(self.tape, self.tables, path, trace)
         self.tape.on_beat = self.autosave.beat
         self.tape.log.beat(self.autosave.beat)
@@ -293,7 +287,7 @@ class Recorder:
         """Turn the raw record into facts."""
         log, who = self.tape.log, self.tape.who
         who.bury()
-        trace = Trace(torch=torch.__version__, python=sys.version.split()[0])
+        trace = Trace(torch=torch.__version__)
         name = multiprocessing.current_process().name
         process = self.tape.process
         trace.process = process if name == "MainProcess" else process._replace(name=name)

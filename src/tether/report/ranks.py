@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tether.analysis.wording import named
 from tether.finding import Finding
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.document.grouping import in_order
 from tether.report.tables.copies import Copy, Needed
 from tether.report.tables.cuts import CutRow

@@ -23,7 +23,8 @@ from tether.report import kept, progress
 from tether.report.document import concise as as_lines
 from tether.report.document import text as as_text
 from tether.report.document.blocks import Block, Document
-from tether.report.document.compose import Findings, build, distinct
+from tether.report.document.compose import build
+from tether.report.document.findings import Findings, distinct
 from tether.report.document.grouping import in_order
 from tether.report.filters import Selection, silence
 from tether.report.formats import github as as_github

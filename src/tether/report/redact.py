@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tether.facts import Site
 from tether.finding import Finding, Fix, Said, Segment
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.tables.copies import Copy
 
 HIDDEN = "..."
@@ -37,7 +37,6 @@ def without_source(about: Findings) -> Findings:
         trace=trace,
         findings=[_bare_finding(one, text) for one in about.findings],
         copies=[_bare_copy(row) for row in about.copies],
-        sources={},
         defects=[_bare_finding(one, text) for one in about.defects],
     )
 

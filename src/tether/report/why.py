@@ -24,7 +24,8 @@ from tether.report.document.blocks import (
     Paragraph,
     Phrase,
 )
-from tether.report.document.compose import Findings, counted, excerpt, finding_block
+from tether.report.document.compose import excerpt, finding_block
+from tether.report.document.findings import Findings, counted
 from tether.report.document.grouping import ends
 from tether.report.document.text import render
 from tether.report.filters import shown_line

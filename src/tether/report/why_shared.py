@@ -18,7 +18,8 @@ from tether.operations import rule_for, say
 from tether.operations.table import operation, shown
 from tether.regions import overlaps
 from tether.report.document.blocks import Block, Chain, Excerpt, Heading, Paragraph, Phrase
-from tether.report.document.compose import Findings, counted, excerpt
+from tether.report.document.compose import excerpt
+from tether.report.document.findings import Findings, counted
 
 MANY_CHAINS = 4
 MANY_PLACES = 4

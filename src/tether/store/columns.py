@@ -1,8 +1,8 @@
-"""The large tables of a recording as columns of numbers: events, their operands, lives.
+"""The events of a recording and their operands as columns of numbers.
 
-A recording of ten million calls fits as numbers where as objects it would not. `Events` and
-`Lives` read like the list and the mapping that `Trace` promises, and make an `Event` or a
-`TensorFact` when one is asked for; whoever looks through all of them looks at the columns.
+A recording of ten million calls fits as numbers where as objects it would not. `Events` (and
+`Lives`, in `store.lives`) read like the list and the mapping that `Trace` promises, and make an
+`Event` or a `TensorFact` when one is asked for; whoever looks through all looks at the columns.
 NumPy holds them: arrays of numbers are all that is needed, and PyTorch's users have it.
 """
 
@@ -10,23 +10,20 @@ from __future__ import annotations
 
 from collections.abc import (
     Callable,
-    ItemsView,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
-    ValuesView,
 )
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from tether.facts import Event, Operand, StorageFact, TensorFact
+from tether.store.numbers import Numbers, narrow, narrowest, numbers, view_of
 
-Numbers = npt.NDArray[Any]
 Place = Literal["reads", "results", "writes"]
 """Where an event has an operand."""
 
@@ -44,12 +41,10 @@ TENSOR = ("serial", "kind", "born", "died")
 STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 
 _USUAL = 1 << 14  # objects of each kind that are all kept once made: laws look at them in turn
-_KEPT = 1 << 13  # of more, so many
-_BLOCK = 1 << 12  # events that are made at once
+KEPT = 1 << 13  # of more, so many
+BLOCK = 1 << 12  # events that are made at once
 _AT_ONCE = 1 << 18  # numbers that are looked up at once
 PLACES: tuple[Place, ...] = ("reads", "results", "writes")
-
-Fact = TypeVar("Fact")
 
 
 @dataclass
@@ -61,64 +56,9 @@ class Names:
     tuples: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-def stable_order(numbers: Numbers) -> Numbers:
-    """Return the places that put numbers of 32 bits in order, equal ones as they are.
-
-    Each number and its place are sorted as one of 64 bits: in place, by half the memory.
-    """
-    keys = numbers.astype(np.int64)
-    keys <<= 32
-    keys += np.arange(len(keys), dtype=np.int32)
-    keys.sort()
-    return keys.astype(np.int32)  # the lower half
-
-
-def in_order(table: Numbers) -> Numbers:
-    """Return a table in the order of its first column: itself, where it is."""
-    first = table[:, 0]
-    if np.all(first[:-1] <= first[1:]):
-        return table
-    if table.dtype.itemsize == 4:
-        return table[stable_order(first)]
-    return table[np.argsort(first, kind="stable")]
-
-
-def concatenated_ranges(first: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Return all places of some ranges, and before them the number of the range of each."""
-    of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    ends = np.cumsum(counts, dtype=first.dtype)
-    places = np.repeat(first - ends + counts.astype(first.dtype), counts)
-    places += np.arange(len(of), dtype=first.dtype)
-    return of, places
-
-
-def narrow(table: Numbers) -> Numbers:
-    """Return numbers in 32 bits, where all of them fit: nearly always."""
-    least, most = np.iinfo(np.int32).min, np.iinfo(np.int32).max
-    fits = least <= int(table.min(initial=0)) and int(table.max(initial=0)) <= most
-    return table.astype(np.int32, copy=False) if fits else table
-
-
-def narrowest(column: Numbers) -> Numbers:
-    """Return numbers in the fewest bits in which the sum or difference of any two of them fits."""
-    least, most = int(column.min(initial=0)), int(column.max(initial=0))
-    for kind in (np.int8, np.int16):
-        bounds = np.iinfo(kind)
-        if bounds.min // 2 <= least and most <= bounds.max // 2:
-            return column.astype(kind, copy=False)
-    return narrow(column)
-
-
 def kept_of(count: int) -> int:
     """Return how many of so many objects to keep once they are made."""
-    return count if count <= _USUAL else _KEPT
-
-
-def view_of(column: Numbers) -> Sequence[int]:
-    """Return a column to take single numbers from, which an array is slow at."""
-    view: Any = memoryview(column)  # type: ignore[arg-type]
-    found: Sequence[int] = view
-    return found
+    return count if count <= _USUAL else KEPT
 
 
 class Columns:
@@ -268,8 +208,8 @@ class Events(Sequence[Event]):
 
     def at(self, positions: Numbers) -> Iterator[tuple[int, Event]]:
         """Yield the events at some positions, with these: many are quicker made than each."""
-        for begin in range(0, len(positions), _BLOCK):
-            some = positions[begin : begin + _BLOCK]
+        for begin in range(0, len(positions), BLOCK):
+            some = positions[begin : begin + BLOCK]
             yield from zip(some.tolist(), self._many(some), strict=True)
 
     def touched(self, *places: Place) -> tuple[Numbers, Numbers]:
@@ -329,8 +269,8 @@ class Events(Sequence[Event]):
         return made
 
     def __iter__(self) -> Iterator[Event]:
-        for begin in range(0, len(self), _BLOCK):
-            end = min(begin + _BLOCK, len(self))
+        for begin in range(0, len(self), BLOCK):
+            end = min(begin + BLOCK, len(self))
             yield from self._many(np.arange(begin, end))
 
     def _many(self, positions: Numbers) -> list[Event]:
@@ -364,113 +304,6 @@ class Events(Sequence[Event]):
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class Lives(Mapping[Any, Fact], Generic[Fact]):
-    """Serial number -> a life, in the order in which they began."""
-
-    NUMBERS: tuple[str, ...] = ()
-
-    def __init__(self, table: Numbers) -> None:
-        self.table = in_order(narrow(table))
-        self._made: dict[int, Fact] = {}
-        serials = self.table[:, 0]
-        # Numbered without a gap: the line is the number.
-        self._dense = bool(len(serials)) and int(serials[0]) == 0 == int(serials[-1]) + 1 - len(
-            table
-        )
-
-    def _fact(self, row: list[int]) -> Fact:
-        raise NotImplementedError
-
-    def position(self, serial: int) -> int:
-        """Return the line of `table` for a serial number, -1 if there is none."""
-        serials = self.table[:, 0]
-        if self._dense:
-            return serial if 0 <= serial < len(serials) else -1
-        at = int(np.searchsorted(serials, serial))
-        return at if at < len(serials) and serials[at] == serial else -1
-
-    def __getitem__(self, serial: int) -> Fact:
-        made = self._made.get(serial)
-        if made is None:
-            at = self.position(serial)
-            if at < 0:
-                raise KeyError(serial)
-            if len(self._made) > _KEPT:
-                self._made.clear()
-            made = self._made[serial] = self._fact(self.table[at].tolist())
-        return made
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.table[:, 0].tolist())
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def items(self) -> ItemsView[Any, Fact]:
-        """Return the serial numbers with their lives, which are made as they are asked for."""
-        return _LifeItems(self)
-
-    def values(self) -> ValuesView[Fact]:
-        """Return the lives, which are made as they are asked for."""
-        return _LifeValues(self)
-
-    def column(self, name: str) -> Numbers:
-        """Return one number of every life, by its name in `TENSOR` or `STORAGE`."""
-        found: Numbers = self.table[:, self.NUMBERS.index(name)]
-        return found
-
-    def rows(self) -> Iterator[tuple[int, Fact]]:
-        """Yield serial numbers and lives, one after the other."""
-        for begin in range(0, len(self.table), _BLOCK):
-            for row in self.table[begin : begin + _BLOCK].tolist():
-                yield row[0], self._fact(row)
-
-
-class _LifeItems(ItemsView[Any, Any]):
-    _mapping: Lives[Any]
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return self._mapping.rows()
-
-
-class _LifeValues(ValuesView[Any]):
-    _mapping: Lives[Any]
-
-    def __iter__(self) -> Iterator[Any]:
-        return (fact for _, fact in self._mapping.rows())
-
-
-class TensorLives(Lives[TensorFact]):
-    """The lives of tensors; lines of `TENSOR` numbers."""
-
-    NUMBERS = TENSOR
-
-    def __init__(self, table: Numbers, names: Names) -> None:
-        super().__init__(table)
-        self.names = names
-
-    def _fact(self, row: list[int]) -> TensorFact:
-        made: Any = TensorFact
-        fact: TensorFact = made(self.names.words[row[1]], row[2], row[3])
-        return fact
-
-
-class StorageLives(Lives[StorageFact]):
-    """The lives of storages; lines of `STORAGE` numbers."""
-
-    NUMBERS = STORAGE
-
-    def __init__(self, table: Numbers, names: Names) -> None:
-        super().__init__(table)
-        self.names = names
-
-    def _fact(self, row: list[int]) -> StorageFact:
-        made: Any = StorageFact
-        _, nbytes, device, *rest = row
-        fact: StorageFact = made(nbytes, self.names.words[device], *rest)
-        return fact
 
 
 # -- from objects ----------------------------------------------------------------------------------
@@ -537,27 +370,6 @@ class Numbering:
             {number: text for text, number in self._words.items()},
             {number: value for value, number in self._tuples.items()},
         )
-
-
-def numbers(rows: Sequence[Sequence[int]], width: int, dtype: Any = np.int64) -> Numbers:
-    """Return rows of so many numbers as an array, also when there are none."""
-    return np.array(rows, dtype).reshape(-1, width)
-
-
-def storages_of(lives: Mapping[Any, StorageFact]) -> StorageLives:
-    """Return the lives of storages as columns."""
-    if isinstance(lives, StorageLives):
-        return lives
-    numbering = Numbering()
-    return StorageLives(numbering.storages(lives), numbering.names())
-
-
-def tensors_of(lives: Mapping[Any, TensorFact]) -> TensorLives:
-    """Return the lives of tensors as columns."""
-    if isinstance(lives, TensorLives):
-        return lives
-    numbering = Numbering()
-    return TensorLives(numbering.tensors(lives), numbering.names())
 
 
 def columns_of(events: Sequence[Event]) -> Events:

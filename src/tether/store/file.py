@@ -17,15 +17,11 @@ import numpy as np
 
 from tether.facts import Trace
 from tether.store import frames
-from tether.store.columns import (
-    Events,
-    Numbering,
-    Numbers,
-    StorageLives,
-    TensorLives,
-)
+from tether.store.columns import Events, Numbering
 from tether.store.layout import MAX_SOURCE, TABLES, Damage, RecordingError, Rows
+from tether.store.lives import StorageLives, TensorLives
 from tether.store.merge import merge
+from tether.store.numbers import Numbers
 
 __all__ = ["RecordingError", "load", "load_all", "merge", "save"]
 

@@ -23,23 +23,10 @@ import numpy as np
 
 import tether
 from tether.facts import Gap, Trace
-from tether.store.columns import (
-    HEAD,
-    OPERAND,
-    PLACES,
-    STORAGE,
-    TENSOR,
-    Events,
-    Names,
-    Numbers,
-    Operands,
-    StorageLives,
-    TensorLives,
-    in_order,
-    narrowest,
-)
+from tether.store.columns import HEAD, OPERAND, PLACES, STORAGE, TENSOR, Events, Names, Operands
 from tether.store.fields import check
 from tether.store.layout import (
+    FORMER_SCALARS,
     SCALARS,
     TABLES,
     Damage,
@@ -58,6 +45,8 @@ from tether.store.layout import (
     string,
     table_of,
 )
+from tether.store.lives import StorageLives, TensorLives
+from tether.store.numbers import Numbers, in_order, narrowest
 
 MAGIC = b"tether recording "
 VERSION = 2
@@ -281,9 +270,10 @@ class _Reader:
             self._trace.sources[string(file)] = string(text)
         hints = hints_of(Trace)
         for name, value in table_of(small.get("trace", {})).items():
-            if name not in SCALARS:
+            if name in SCALARS:
+                setattr(self._trace, name, decoder(hints[name])(value))
+            elif name not in FORMER_SCALARS:
                 raise Damage("its header is wrong")
-            setattr(self._trace, name, decoder(hints[name])(value))
 
     def _add_tables(self, small: dict[str, Any]) -> None:
         """Add the new rows of each table, put changed ones in their places, replace whole ones."""

@@ -57,8 +57,11 @@ TABLES: dict[str, type] = _tables()
 (`store.columns`): events with their operands, the lives of tensors and storages."""
 
 SCALARS = (
-    "program", "folder", "torch", "python", "outcome", "process", "dropped", "kept", "concluded"
+    "program", "folder", "torch", "outcome", "process", "dropped", "kept", "concluded"
 )  # fmt: skip
+
+FORMER_SCALARS = ("python",)
+"""What older files have as well, and nothing asks for."""
 
 
 def fields_of(name: str) -> list[str]:

@@ -22,9 +22,10 @@ from tether.facts import (
     ThreadId,
     Trace,
 )
-from tether.store.columns import Events, Names, Numbers, Operands, columns_of
+from tether.store.columns import Events, Names, Operands, columns_of
 from tether.store.fields import PLACES, Change, check, moved, numbered_fields, numbers_in
 from tether.store.layout import TABLES
+from tether.store.numbers import Numbers
 
 _SERIALS = (TensorId, StorageId, MemoryId, ThreadId, ModuleId)  # minted, and nobody else's
 
@@ -72,7 +73,7 @@ def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
     if traces:
         first = traces[0]
         merged.program, merged.folder = list(first.program), first.folder
-        merged.torch, merged.python = first.torch, first.python
+        merged.torch = first.torch
         merged.outcome = min((trace.outcome for trace in traces), key=_WORST_FIRST.index)
     check(merged)
     return merged, added

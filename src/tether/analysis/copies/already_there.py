@@ -22,7 +22,7 @@ from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import OUT, RAISED, Event, Operand, Same, Taken
 from tether.operations.table import operation
 from tether.regions import element_size
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 
 Ints = tuple[int, ...]
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from tether.analysis.history import History
 from tether.facts import UNKNOWN
-from tether.store.columns import Numbers, narrow, storages_of
+from tether.store.lives import storages_of
+from tether.store.numbers import Numbers, narrow
 
 
 class Blocks:

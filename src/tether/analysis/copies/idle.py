@@ -28,7 +28,8 @@ from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.source.loops import comprehension_at
-from tether.store.columns import Numbers, tensors_of
+from tether.store.lives import tensors_of
+from tether.store.numbers import Numbers
 
 LEAST_RUNS = 8
 """Runs of a line whose memory is left: fewer are what a program keeps at hand."""

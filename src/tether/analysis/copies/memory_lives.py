@@ -15,7 +15,7 @@ from tether.analysis.copies.blocks import Blocks
 from tether.analysis.history import History
 from tether.facts import NONE, UNKNOWN, Operand
 from tether.operations.table import Operation, operation
-from tether.store.columns import Numbers, stable_order
+from tether.store.numbers import Numbers, stable_order
 
 MAY = "may write"
 """What a step or a pass does to gradients, as far as is known of it from outside."""

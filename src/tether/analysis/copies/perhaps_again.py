@@ -14,7 +14,8 @@ import numpy as np
 
 from tether.analysis.history import History
 from tether.facts import UNKNOWN
-from tether.store.columns import Numbers, concatenated_ranges, stable_order, storages_of
+from tether.store.lives import storages_of
+from tether.store.numbers import Numbers, concatenated_ranges, stable_order
 
 _ROUNDS = 4
 """Calls that a sum looks back over: what is computed of a parameter differs after as many."""

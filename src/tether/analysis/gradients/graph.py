@@ -19,7 +19,7 @@ import numpy as np
 from tether.analysis.history import History, losses_of
 from tether.analysis.timelines import Timeline
 from tether.facts import UNKNOWN, Kind, Operand, Walk
-from tether.store.columns import Numbers, concatenated_ranges, view_of
+from tether.store.numbers import Numbers, concatenated_ranges, view_of
 
 _AT_ONCE = 1 << 17  # calls
 

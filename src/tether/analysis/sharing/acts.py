@@ -23,7 +23,7 @@ from tether.analysis.sharing.shared_memory import Link, Sharing, Touch, Touched,
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import operation
 from tether.regions import element_size, extent, may_overlap
-from tether.store.columns import Numbers, stable_order
+from tether.store.numbers import Numbers, stable_order
 
 Item = TypeVar("Item")
 

@@ -27,7 +27,7 @@ from tether.regions import may_overlap
 from tether.source.filling import mentions
 from tether.source.handing import returns
 from tether.source.syntax import source_of
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 
 Kind = Literal["overlap", "result", "operand", "twice", "gradient", "elements", "lost", "handed"]
 

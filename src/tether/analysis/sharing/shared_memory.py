@@ -20,7 +20,8 @@ from tether.analysis.timelines import DistinctPairs, Groups, among, by_events, o
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
-from tether.store.columns import Numbers, Operands, stable_order
+from tether.store.columns import Operands
+from tether.store.numbers import Numbers, stable_order
 
 
 class Link(NamedTuple):

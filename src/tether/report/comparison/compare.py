@@ -18,7 +18,7 @@ from tether.facts import UNKNOWN, Event, Site
 from tether.finding import Finding
 from tether.operations.table import operation
 from tether.report.comparison.stable_places import Key, key, plain
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.filters import Selection
 from tether.report.tables.gradients import Status
 

@@ -21,13 +21,8 @@ from tether.report.document.blocks import (
     Phrase,
     Table,
 )
-from tether.report.document.compose import (
-    Findings,
-    by_line,
-    counted,
-    finding_block,
-    place,
-)
+from tether.report.document.compose import finding_block, place
+from tether.report.document.findings import Findings, by_line, counted
 from tether.report.filters import shown_path
 from tether.report.formats.json import finding_values, site_values
 

@@ -5,54 +5,44 @@ from __future__ import annotations
 import difflib
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
-from tether.analysis.degrading import attempt
-from tether.analysis.history import History
-from tether.analysis.memory import Growing, Growth
 from tether.analysis.speaking import bytes_text
 from tether.analysis.wording import named
-from tether.facts import Site, Trace
+from tether.facts import Site
 from tether.finding import SEVERITIES, Edit, Evidence, Finding
-from tether.operations.table import shown
 from tether.report.document.blocks import (
     Block,
-    Column,
     Document,
     Excerpt,
     FindingBlock,
     Heading,
-    Kind,
     Paragraph,
     Phrase,
-    Table,
 )
+from tether.report.document.copy_tables import copy_blocks
+from tether.report.document.findings import ALL, Findings, counted
+from tether.report.document.gradient_tables import gradient_blocks
 from tether.report.document.grouping import (
     SLIGHT,
     Alike,
     ends,
-    folded,
     grouped,
     runs,
     without_slight,
 )
-from tether.report.filters import Selection, link_to, shown_line, shown_path
+from tether.report.filters import link_to, shown_line, shown_path
 from tether.report.tables import cuts
-from tether.report.tables.copies import Copy
 from tether.report.tables.gaps import gap_rows
-from tether.report.tables.gradients import Gradient
-from tether.report.tables.ties import MANY_TIES, TieRow, block, rows
+from tether.report.tables.ties import MANY_TIES, block
 from tether.source.edits import apply
 from tether.source.syntax import source_of
 
-MANY_PARAMETERS = 24  # above this the gradient table has a row for each module
-MANY_ROWS = 40
 MANY_FINDINGS = 20  # causes that are told in full
 MANY_NAMES = 4  # of one finding's other names
 MANY_GAPS = 12
-ALL = "--show-all lists them"
 
 _ROLES = {
     "cut": "cut here",
@@ -68,79 +58,6 @@ _ROLES = {
 }
 
 
-@dataclass
-class Findings:
-    """What a report is made of, already judged, filtered and in order."""
-
-    trace: Trace
-    findings: Sequence[Finding]
-    gradients: Sequence[Gradient] = ()
-    copies: Sequence[Copy] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)  # texts that the trace does not hold
-    selection: Selection | None = None  # whose lines are shown; None: the user's
-    defects: Sequence[Finding] = ()  # findings that running the program again refuted
-    tied: Sequence[TieRow] | None = None  # the ties, where several processes were put together
-    cut: Sequence[cuts.CutRow] | None = None  # the cuts, likewise
-    processes: tuple[str, ...] = ()  # what these are called: "rank 0"
-    show_all: bool = False  # the text names everything, however much it is
-    index: History | None = None  # a trace indexed before; of use if it is this one
-
-    def most(self, many: int) -> int | None:
-        """Return how many of something the text shows; None: all."""
-        return None if self.show_all else many
-
-    @cached_property
-    def history(self) -> History:
-        """The trace, indexed: once for all parts of a report."""
-        fits = self.index is not None and self.index.trace is self.trace
-        return self.index if fits and self.index is not None else History(self.trace)
-
-    @cached_property
-    def ties(self) -> list[TieRow]:
-        """The ties that acted, what a person looks for first."""
-        if self.tied is not None:
-            return list(self.tied)
-        selection = self.selection or Selection(self.trace.folder)
-        found = partial(rows, self.history, selection, self.findings)
-        return attempt(self.trace, "the list of ties", found, [])
-
-    @cached_property
-    def grown(self) -> Growth | None:
-        """By how much the memory held grows from step to step."""
-        if self.processes:
-            return None
-        ask = partial(self.history.get, Growing)
-        nothing = Growing(self.history, (None,))
-        return attempt(self.trace, "the growth of memory", ask, nothing).found
-
-    @cached_property
-    def cuts(self) -> list[cuts.CutRow]:
-        """Where values left the graph and went into a loss."""
-        if self.cut is not None:
-            return list(self.cut)
-        selection = self.selection or Selection(self.trace.folder)
-        found = partial(cuts.rows, self.history, selection, self.findings)
-        return attempt(self.trace, "the list of cuts", found, [])
-
-
-def distinct(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with those of several ranks that say the same made one, counts added."""
-    first: dict[tuple[str, str, Site], Finding] = {}
-    for one in findings:
-        key = (one.slug, one.subject, one.site)
-        held = first.get(key)
-        if held is None:
-            first[key] = one
-            continue
-        first[key] = replace(
-            held,
-            count=held.count + one.count,
-            bytes=held.bytes if one.bytes is None else one.bytes + (held.bytes or 0),
-            tensors=(*held.tensors, *one.tensors),
-        )
-    return list(first.values())
-
-
 def build(about: Findings) -> Document:
     """Return the whole report."""
     name = " ".join(about.trace.program) or "recording"
@@ -154,7 +71,11 @@ def build(about: Findings) -> Document:
 
 def details(about: Findings) -> list[Block]:
     """Return what the report says beside its findings."""
-    return [block for part in (_ties, _gradients, _cuts, _copies, _gaps) for block in part(about)]
+    return [
+        block
+        for part in (_ties, gradient_blocks, _cuts, copy_blocks, _gaps)
+        for block in part(about)
+    ]
 
 
 # --------------------------------------------------------------------------------------- summary
@@ -316,7 +237,7 @@ def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:
         def shown(line: int, file: str = file) -> str:
             return shown_line(file, line, about.trace.folder)
 
-        text = about.sources.get(file) or about.trace.sources.get(file, "")
+        text = about.trace.sources.get(file, "")
         if not text:
             yield from (f"{shown(one.line)}: {one.text.strip()}" for one in edits)
             continue
@@ -346,7 +267,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _line(file: str, number: int, about: Findings) -> str:
-    text = about.sources.get(file) or about.trace.sources.get(file, "")
+    text = about.trace.sources.get(file, "")
     return source_of(file, text).line(number) if text else ""
 
 
@@ -373,245 +294,6 @@ def place(site: Site, folder: str) -> str:
     return f"{shown_line(site.file, site.line, folder)}{inside}"
 
 
-# ------------------------------------------------------------------------------------- gradients
-
-
-def _gradients(about: Findings) -> list[Block]:
-    rows = about.gradients
-    if not rows:
-        return []
-    counts = Counter(row.status for row in rows)
-    text = f"{counts['reached']} of {counted(len(rows), 'parameter')} got a gradient"
-    partly = sum(bool(row.unlooked) for row in rows)
-    if counts["zero"] > partly:
-        text += f", {counts['zero'] - partly} only zeros"
-    if partly:
-        text += f", {partly} zeros whenever it was looked at"
-    if counts["none"]:
-        text += f", {counts['none']} none"
-    blocks: list[Block] = [Heading("gradients"), Paragraph((Phrase(text),))]
-    table = _gradient_table(rows, about)
-    return [*blocks, table] if table.rows else blocks
-
-
-def _gradient_table(rows: Sequence[Gradient], about: Findings) -> Table:
-    """Return the parameters that fared otherwise than they should, or all; many by module."""
-    optimized = bool(about.trace.optimizers)
-    told = [row for row in rows if about.show_all or _noteworthy(row, optimized)]
-    if len(rows) <= MANY_PARAMETERS:
-        return _by_parameter(told, about)
-    inside = {row.module or row.name for row in told}
-    return _by_module([row for row in rows if (row.module or row.name) in inside], about)
-
-
-def _noteworthy(row: Gradient, optimized: bool) -> bool:
-    """Whether a parameter fared otherwise than a parameter should."""
-    unchanged = optimized and row.changed is False
-    return row.status != "reached" or unchanged or bool(row.ranks) or row.finding is not None
-
-
-_STATUS: dict[str, tuple[str, Kind]] = {
-    "reached": ("reached", "good"),
-    "zero": ("zero", "warning"),
-    "none": ("none", "bad"),
-}
-
-
-def _gradient_of(row: Gradient, optimized: bool) -> Phrase:
-    text, kind = _STATUS[row.status]
-    if row.ranks:
-        return Phrase(row.ranks, kind)
-    if optimized and row.status == "reached" and row.changed is False:
-        return Phrase("reached, unchanged", "warning")
-    if row.unlooked:
-        text += f" ({row.looked:,} of {row.looked + row.unlooked:,} looked at)"
-        text += ", changed" if row.changed else ""
-    return Phrase(text, kind)
-
-
-def _by_parameter(rows: Sequence[Gradient], about: Findings) -> Table:
-    """Give a row to each parameter, or to those that fared alike and differ in one number."""
-    optimized, each = bool(about.trace.optimizers), about.show_all
-    left = _left_at(about)
-    columns = (Column("parameter", whole=True), Column("gradient"), Column("why"))
-    alike: dict[tuple[Phrase, Phrase], list[str]] = {}
-    cells = []
-    for row in rows:
-        why = left.get(row.name) if row.finding is None and row.status == "none" else None
-        fared = _gradient_of(row, optimized), why or _why({row.finding} - {None})
-        alike.setdefault(fared, []).append(row.name)
-        cells.append((Phrase(row.name, "code"), *fared))
-    if not each:
-        cells = [
-            (Phrase(name, "code"), *fared) for fared, some in alike.items() for name in folded(some)
-        ]
-    return Table(columns, tuple(cells))
-
-
-def _left_at(about: Findings) -> dict[str, Phrase]:
-    """Return where the values of each parameter left the graph, on their way to a loss."""
-    found = [(row.cut.site, row.cut.names) for row in reversed(about.cuts)]
-    folder = about.trace.folder
-    return {
-        name: Phrase(f"cut at {shown_line(site.file, site.line, folder)}", "place", to=site)
-        for site, names in found
-        for name in names
-    }
-
-
-def _by_module(rows: Sequence[Gradient], about: Findings) -> Table:
-    """Fold the parameters of a module into a row, and modules that differ in one number."""
-    modules: dict[str, list[Gradient]] = {}
-    for row in rows:
-        modules.setdefault(row.module or row.name, []).append(row)
-    # Modules without a missing gradient come last.
-    order = sorted(modules, key=lambda name: all(row.status == "reached" for row in modules[name]))
-    alike: dict[tuple[str, Phrase, Phrase], list[str]] = {}
-    for name in order:
-        alike.setdefault(_module_cells(modules[name]), []).append(name)
-    cells = [
-        (Phrase(name, "code"), Phrase(number if name in names else f"{number} each"), status, why)
-        for (number, status, why), names in alike.items()
-        for name in folded(names)
-    ]
-    columns = (
-        Column("module", whole=True),
-        Column("parameters", "right"),
-        Column("gradient"),
-        Column("why"),
-    )
-    return _cut_table(columns, cells, "modules", about)
-
-
-def _module_cells(inside: Sequence[Gradient]) -> tuple[str, Phrase, Phrase]:
-    """Return how many parameters of a module fared worst, how that was, and why."""
-    statuses = Counter[str](row.status for row in inside)
-    worst = next(status for status in ("none", "zero", "reached") if statuses[status])
-    most = str(len(inside))
-    number = most if statuses[worst] == len(inside) else f"{statuses[worst]} of {most}"
-    text, kind = _STATUS[worst]
-    if worst == "zero" and any(row.unlooked for row in inside):
-        text += " where looked at"
-    return number, Phrase(text, kind), _why({row.finding for row in inside} - {None})
-
-
-def _why(numbers: set[int | None]) -> Phrase:
-    found = sorted(n + 1 for n in numbers if n is not None)
-    return Phrase(", ".join(f"#{n}" for n in found), to=found[0] if found else None)
-
-
-# ---------------------------------------------------------------------------------------- copies
-
-
-def _copies(about: Findings) -> list[Block]:
-    own = [row for row in about.copies if not row.library]
-    inside = [row for row in about.copies if row.library]
-    if not own and not inside:
-        return []
-    columns = (
-        Column("expression", give=True),
-        Column("operation"),
-        Column("memory"),
-        Column("gradient"),
-        Column("times", "right"),
-        Column("copied", "right"),
-    )
-    cells = [(row.site, _copy_cells(row)) for row in own]
-    total = sum(row.bytes for row in about.copies)
-    count = sum(row.count for row in about.copies)
-    made = counted(count, "copy or conversion", "copies and conversions")
-    pretended = any(gap.code == "pretended" for gap in about.trace.gaps)
-    text = f"{made}, {bytes_text(total)} copied{', as pretended' if pretended else ''}"
-    blocks: list[Block] = [Heading("copies and conversions"), Paragraph((Phrase(text),))]
-    if own:
-        blocks.append(by_line(columns, cells, about))
-        blocks += _needs(own, about)
-    if inside:
-        blocks += _inside_libraries(inside, about)
-    return blocks
-
-
-def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:
-    """Say of each line that copies whether the copy was needed, and why.
-
-    Once, where several calls of a line, or one with and without a gradient, have the same answer.
-    """
-    told = {one.site for one in about.findings if one.slug == "needless-copy"}
-    columns = (Column("needed"), Column("because", give=True, wrap=True))
-    cells = [
-        (
-            row.site,
-            (
-                Phrase(row.needed, "warning" if row.needed == "no" else "plain"),
-                Phrase(row.reason or "nothing was written while both lived"),
-            ),
-        )
-        for row in rows
-        if (row.reason or row.needed == "no") and (about.show_all or row.site not in told)
-    ]
-    once = {(site.file, site.line, *said): (site, said) for site, said in reversed(cells)}
-    return [by_line(columns, [*reversed(once.values())], about)] if cells else []
-
-
-def _copy_cells(row: Copy) -> tuple[Phrase, ...]:
-    return (
-        Phrase(row.site.expression or row.site.target, "code"),
-        Phrase(shown(row.operation)),
-        Phrase(row.memory, "strong" if row.memory == "shares" else "plain"),
-        Phrase(row.gradient, "warning" if row.gradient == "cuts" else "plain"),
-        Phrase(f"{row.count:,}{f' in {row.ranks}' if row.ranks else ''}"),
-        Phrase(bytes_text(row.bytes) if row.memory != "shares" else "-"),
-    )
-
-
-def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
-    """One row for each line of the user's that led into a library which copied."""
-    by_site: dict[Site, list[Copy]] = {}
-    for row in rows:
-        by_site.setdefault(row.site, []).append(row)
-    if not about.show_all:
-        by_site = {site: made for site, made in by_site.items() if any(one.bytes for one in made)}
-    cells = []
-    for site, made in by_site.items():
-        names = Counter[str]()
-        for row in made:
-            names[shown(row.operation)] += row.count
-        said = (
-            Phrase(site.expression, "code"),
-            Phrase(", ".join(f"{count:,} {name}" for name, count in names.most_common(4))),
-            Phrase(bytes_text(sum(row.bytes for row in made))),
-        )
-        cells.append((site, said))
-    columns = (
-        Column("expression", give=True),
-        Column("copies made inside libraries", give=True, wrap=True),
-        Column("copied", "right"),
-    )
-    return [by_line(columns, cells, about)] if cells else []
-
-
-def by_line(
-    columns: tuple[Column, ...], rows: Sequence[tuple[Site, tuple[Phrase, ...]]], about: Findings
-) -> Table:
-    """Return a table of what is known of lines: grouped by file, each row with its line before."""
-    rows = sorted(rows, key=lambda row: (row[0].file, row[0].line, row[0].column))
-    groups = []
-    for number, (site, _) in enumerate(rows[: about.most(MANY_ROWS)]):
-        if number == 0 or site.file != rows[number - 1][0].file:
-            groups.append((number, shown_path(site.file, about.trace.folder)))
-    cells = [(Phrase(f"  {site.line}", "place", to=site), *said) for site, said in rows]
-    table = _cut_table((Column("line", "right"), *columns), cells, "lines", about)
-    return replace(table, groups=tuple(groups))
-
-
-def _cut_table(
-    columns: tuple[Column, ...], cells: Sequence[tuple[Phrase, ...]], what: str, about: Findings
-) -> Table:
-    shown = tuple(cells[: about.most(MANY_ROWS)])
-    left = len(cells) - len(shown)
-    return Table(columns, shown, left, f"more {what}; {ALL}" if left else "")
-
-
 # ------------------------------------------------------------------------------------------ gaps
 
 
@@ -628,8 +310,3 @@ def _gaps(about: Findings) -> list[Block]:
         text = f"... and {counted(len(gaps) - len(shown), 'more reason')}; {ALL}"
         blocks.append(Paragraph((Phrase(text, "dim"),)))
     return blocks
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """Return ``1 finding``, ``2,000 findings``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -7,7 +7,8 @@ from itertools import groupby
 
 from tether.finding import Finding
 from tether.report.document.blocks import Block, Document, Heading, Paragraph, Phrase
-from tether.report.document.compose import Findings, summary
+from tether.report.document.compose import summary
+from tether.report.document.findings import Findings
 from tether.report.filters import link_to, shown_path
 from tether.report.formats.addresses import page_of
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report.document.compose import Findings, finding_block
+from tether.report.document.compose import finding_block
+from tether.report.document.findings import Findings
 from tether.report.document.text import visible
 from tether.report.filters import shown_path
 

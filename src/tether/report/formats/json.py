@@ -12,7 +12,7 @@ import tether
 from tether.analysis.memory import Growth, Memory
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.filters import shown_path
 from tether.report.tables import cuts
 from tether.report.tables.gaps import gap_rows

@@ -16,7 +16,7 @@ from tether.facts import Site
 from tether.finding import Edit, Evidence, Finding
 from tether.operations.table import shown
 from tether.report.comparison.stable_places import fingerprint, key
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.filters import UNUSED_IGNORE, shown_path
 from tether.report.formats.addresses import page_of
 from tether.report.tables.gaps import gap_rows
@@ -204,7 +204,7 @@ class _Results:
 
     def _lines(self, file: str, first: int, last: int) -> str:
         """Return whole lines of source, or "" where they are not known or too many to quote."""
-        text = self.about.sources.get(file) or self.about.trace.sources.get(file, "")
+        text = self.about.trace.sources.get(file, "")
         if not text or last - first >= _MOST_LINES:
             return ""
         source = source_of(file, text)

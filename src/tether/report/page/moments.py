@@ -15,7 +15,7 @@ from tether.analysis.history import History
 from tether.analysis.memory import Memory
 from tether.facts import Site
 from tether.operations.table import shown
-from tether.report.document.compose import Findings, counted
+from tether.report.document.findings import Findings, counted
 from tether.report.tables.ties import TieRow
 
 MANY_STEPS = 2_000

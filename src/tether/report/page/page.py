@@ -17,7 +17,8 @@ from tether.analysis.memory import Memory
 from tether.facts import Site
 from tether.finding import SEVERITIES, Severity
 from tether.report.document.blocks import Block
-from tether.report.document.compose import Findings, counted, details, group_block, summary
+from tether.report.document.compose import details, group_block, summary
+from tether.report.document.findings import Findings, counted
 from tether.report.document.grouping import Alike, ends, folded, grouped
 from tether.report.document.text import visible
 from tether.report.filters import shown_line, shown_path

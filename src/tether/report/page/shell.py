@@ -20,7 +20,7 @@ import tether
 from tether.analysis.speaking import bytes_text
 from tether.finding import Severity
 from tether.report.document.blocks import Block, Document, Excerpt, FindingBlock, Heading, Table
-from tether.report.document.compose import counted
+from tether.report.document.findings import counted
 from tether.report.document.grouping import folded
 from tether.report.document.text import visible
 from tether.report.page import html

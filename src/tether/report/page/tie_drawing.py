@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tether.facts import Site
 from tether.report.page.html import safe
 from tether.report.page.layered import Placed, Point, placed
-from tether.report.page.tie_graph import FlowEdge, Key, MemoryEdge, TieGraph, TieNode
+from tether.report.page.tie_nodes import FlowEdge, Key, MemoryEdge, TieGraph, TieNode
 
 HEIGHT = 30  # pixels of a node
 LETTER = 7.3  # pixels of a letter of a label

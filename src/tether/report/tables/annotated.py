@@ -21,7 +21,7 @@ from tether.analysis.speaking import bytes_text
 from tether.facts import Event, Operand, Site
 from tether.finding import SEVERITIES, Severity
 from tether.operations.table import operation, shown
-from tether.report.document.compose import Findings
+from tether.report.document.findings import Findings
 from tether.report.document.grouping import ends
 from tether.report.filters import Selection, shown_path
 from tether.report.tables.copies import Copy, nbytes
@@ -120,7 +120,7 @@ class _Annotation:
         self.chains: dict[Key, list[int]] = {}  # line -> the memories its chain is about
 
     def files(self) -> list[File]:
-        texts = {**self.trace.sources, **self.about.sources}
+        texts = self.trace.sources
         wanted = {file for file in texts if self.selection.wants(Site(file, 1))}
         self._events(wanted)
         self._copies()

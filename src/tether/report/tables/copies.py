@@ -12,7 +12,8 @@ import numpy as np
 from tether.facts import GRAD_ON, Event, Operand, Site, Trace
 from tether.operations.table import operation
 from tether.regions import element_size
-from tether.store.columns import Events, Numbers, columns_of
+from tether.store.columns import Events, columns_of
+from tether.store.numbers import Numbers
 
 Memory = Literal["owns", "shares", "varies"]
 Gradient = Literal["keeps", "cuts"]

@@ -8,6 +8,7 @@ from tether.analysis.history import History
 from tether.analysis.sharing.shared_memory import Sharing, same_place
 from tether.facts import UNKNOWN
 from tether.operations.table import operation
+from tether.verdicts.alias_write.records import hands_over
 
 LEAST_TURNS = 3
 """Writes, and a read after them. Fewer may come about by chance."""
@@ -27,8 +28,7 @@ def follows(history: History, found: Sharing, shared: int, reader: int) -> bool:
         return False
     memory = history.flow.memory(operand)
     reads = [one.at for one in found.reads_of(memory) if one.operand.tensor == reader]
-    handed = operation(event.operation).wraps or event.operation == "data.__set__"
-    if not handed and not _beside(history, found, reader):
+    if not hands_over(event.operation) and not _beside(history, found, reader):
         reads = [at for at in reads if _writes_another(history, at, memory) or _told(history, at)]
     calls = (history.events[at] for at in history.on_storage(operand))
     if sum((one.operation, one.site) == (event.operation, event.site) for one in calls) > 1:

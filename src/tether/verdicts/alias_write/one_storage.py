@@ -12,14 +12,19 @@ from tether.analysis.history import History
 from tether.analysis.sharing.shared_memory import Sharing, same_place
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import operation
-from tether.verdicts.alias_write.records import GivenMemory, SharedThenWritten, _next_read
+from tether.verdicts.alias_write.records import (
+    GivenMemory,
+    SharedThenWritten,
+    _next_read,
+    hands_over,
+)
 
 
 def parameters(history: History, found: Sharing) -> Iterator[SharedThenWritten]:
     """Find leaves of different objects on the same elements, one written, the other one read."""
     joined: dict[int, dict[int, tuple[int, Operand]]] = defaultdict(dict)
     memory = history.flow.memory
-    for at, event in history.events.where(_hands_over):
+    for at, event in history.events.where(hands_over):
         if operation(event.operation).wraps and event.reads and event.results:
             source, made = event.reads[0], event.results[0]
             here = joined[memory(made)]
@@ -37,11 +42,6 @@ def parameters(history: History, found: Sharing) -> Iterator[SharedThenWritten]:
                 here[target.tensor] = (at, moved)
     for where, members in joined.items():
         yield from _pairs(history, found, where, members)
-
-
-def _hands_over(name: str) -> bool:
-    """Whether a call gives the memory itself to another object: nn.Parameter(t), p.data = t."""
-    return operation(name).wraps or name == "data.__set__"
 
 
 def _owner(history: History, found: Sharing, operand: Operand) -> Operand:

@@ -22,7 +22,7 @@ from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where,
 from tether.operations.table import operation
 from tether.regions import overlaps
 from tether.source.names import container_of, steps_in
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 from tether.verdicts.alias_write.one_rate import one_rate
 from tether.verdicts.alias_write.telling import written
 

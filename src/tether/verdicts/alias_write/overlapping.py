@@ -14,7 +14,7 @@ from tether.analysis.sharing.acts import Acts
 from tether.analysis.sharing.shared_memory import Sharing, overlaps_itself
 from tether.facts import UNKNOWN, Operand, SiteId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 from tether.verdicts.alias_write.telling import written
 
 

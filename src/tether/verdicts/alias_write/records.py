@@ -192,3 +192,8 @@ def _as_made(history: History, tensor: int, at: int) -> Operand:
 def _in_passing(history: History, at: int) -> bool:
     """Whether a read is an optimizer's own, or lies inside a backward pass."""
     return history.inside(history.events[at], "step", "backward", "hook") >= 0
+
+
+def hands_over(name: str) -> bool:
+    """Whether a call gives the memory itself to another object: nn.Parameter(t), p.data = t."""
+    return operation(name).wraps or name == "data.__set__"

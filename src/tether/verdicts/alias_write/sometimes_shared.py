@@ -20,7 +20,7 @@ from tether.analysis.timelines import same_lines
 from tether.facts import RAISED, UNKNOWN, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 from tether.verdicts.alias_write.telling import written
 
 _MOST_RUNS = 64

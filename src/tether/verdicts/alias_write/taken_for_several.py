@@ -28,7 +28,7 @@ from tether.operations.table import ALL, operation
 from tether.regions import overlaps
 from tether.source.filling import Fill
 from tether.source.syntax import expression
-from tether.store.columns import Numbers, concatenated_ranges
+from tether.store.numbers import Numbers, concatenated_ranges
 from tether.verdicts.alias_write.telling import written
 
 _MOST_BEHIND = 64

@@ -21,7 +21,7 @@ from tether.analysis.history import History, latest
 from tether.facts import Event, Operand, TensorId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 
 
 class Crossed(NamedTuple):

@@ -18,7 +18,7 @@ from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Where, say
 from tether.operations.table import operation
 from tether.regions import overlaps
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 
 
 class LostChange(NamedTuple):

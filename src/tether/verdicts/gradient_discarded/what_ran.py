@@ -16,7 +16,7 @@ from tether.facts import Event, SiteId
 from tether.source.going_through import TextPart
 from tether.source.on_the_way import start
 from tether.source.syntax import Source
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 
 _AGAIN = (
     *(ast.For, ast.AsyncFor, ast.While),

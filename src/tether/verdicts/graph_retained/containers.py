@@ -12,7 +12,7 @@ from tether.analysis.history import History
 from tether.analysis.sharing.fillings import growth_of
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
-from tether.store.columns import tensors_of
+from tether.store.lives import tensors_of
 from tether.verdicts.graph_retained.kept_by import kept_by
 from tether.verdicts.graph_retained.steps import (
     LEAST,

@@ -17,7 +17,7 @@ from tether.analysis.history import History
 from tether.analysis.sharing.fillings import comprehended
 from tether.facts import UNKNOWN, TensorId
 from tether.finding import Bytes, Claim, Repair, Step, say
-from tether.store.columns import tensors_of
+from tether.store.lives import tensors_of
 from tether.verdicts.graph_retained.on_ctx import LARGE
 from tether.verdicts.graph_retained.steps import (
     LEAST,

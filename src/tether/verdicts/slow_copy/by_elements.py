@@ -18,7 +18,7 @@ from tether.analysis.copies.already_there import nbytes
 from tether.analysis.copies.layouts import contiguous
 from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
-from tether.store.columns import Numbers, concatenated_ranges
+from tether.store.numbers import Numbers, concatenated_ranges
 from tether.verdicts.slow_copy.by_rows import CALLS
 from tether.verdicts.slow_copy.on_device import COUNT, SMALL, Lines, Slow, Spec
 

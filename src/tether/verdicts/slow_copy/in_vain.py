@@ -16,7 +16,7 @@ from tether.analysis.copies.needs import Need, needs
 from tether.analysis.gradients.graph import Graph
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 
 PART = 4

@@ -20,7 +20,7 @@ from tether.analysis.history import History
 from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.source.calls import takes_tensors_alone
-from tether.store.columns import Numbers, concatenated_ranges
+from tether.store.numbers import Numbers, concatenated_ranges
 
 TURNS = 8
 """Other results of a line that may lie between two that are the same: the layers of a loop."""

@@ -16,7 +16,7 @@ from tether.analysis.copies.other_processes import OtherProcesses
 from tether.facts import GRAD_INFERENCE, UNKNOWN, Event, Operand
 from tether.operations.table import in_place, operation
 from tether.regions import extent
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 from tether.verdicts.slow_copy.elements_read import elements
 from tether.verdicts.slow_copy.on_device import LARGE, Lines, Slow
 

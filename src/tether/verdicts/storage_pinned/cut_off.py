@@ -21,7 +21,7 @@ from tether.facts import UNKNOWN, Event, Operand, SiteId
 from tether.finding import At, Bytes, Claim, Code, Repair, Segment, Step, say
 from tether.operations.table import operation
 from tether.regions import element_size, extent
-from tether.store.columns import storages_of, tensors_of
+from tether.store.lives import storages_of, tensors_of
 
 LARGE = 64 << 10
 """Bytes of a storage that is worth a copy of what is used of it."""

@@ -23,7 +23,7 @@ from tether.analysis.sharing.shared_memory import Sharing, Touch
 from tether.facts import OUT, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.regions import extent, may_overlap, overlaps
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 
 LEAST = 2
 """Passes that went elsewhere, each with a read after it, from which on it is certain."""

@@ -20,7 +20,7 @@ from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation, shown
 from tether.regions import extent, may_overlap
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.untracked_write.of_another_call import (
     OfAnotherCall,

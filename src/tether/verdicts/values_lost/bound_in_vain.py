@@ -19,7 +19,7 @@ from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.finding import At, Claim, Repair, Step, say
 from tether.source.reading import loop_of
 from tether.source.vain_stores import BoundAgain, rebound
-from tether.store.columns import Numbers
+from tether.store.numbers import Numbers
 
 LEAST_RUNS = 2
 
