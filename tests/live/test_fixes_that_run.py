@@ -220,6 +220,7 @@ def test_what_makes_a_new_tensor_is_a_call_that_pytorch_has(change, fix, tmp_pat
 
 def test_of_each_write_the_call_that_makes_a_new_tensor_is_there():
     begun = {name: makes_anew(name) for name in (*schema()["operations"], *SAME_AS)}
+    begun = {name: call for name, call in begun.items() if name in SAME_AS or name[0] != "_"}
     calls = {one.replace("{x}", "torch.Tensor").partition("(")[0] for one in begun.values() if one}
     assert {"torch.Tensor.add", "torch.nn.functional.elu"} < calls
     for one in calls:

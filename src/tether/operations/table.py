@@ -246,7 +246,7 @@ def makes_anew(name: str) -> str:
 
     plain = SAME_AS.get(name, name).removesuffix("_")
     row = operation(f"{plain}_")
-    if not row.known or not row.anew or row.writes != "values":
+    if row.name not in schema()["operations"] or not row.anew or row.writes != "values":
         return ""
     return f"{{x}}.{plain}(" if row.anew == "torch.Tensor" else f"{row.anew}.{plain}({{x}}, "
 

@@ -14,7 +14,7 @@ from tether.analysis.history import History
 from tether.analysis.memory import Growing, Growth
 from tether.analysis.speaking import bytes_text
 from tether.analysis.wording import named
-from tether.facts import Site, Trace
+from tether.facts import LOADER, Site, Trace
 from tether.finding import SEVERITIES, Edit, Evidence, Finding
 from tether.operations.table import shown
 from tether.report.document.blocks import (
@@ -217,6 +217,10 @@ def _in_a_line(about: Findings) -> list[Phrase]:
         text = f"; {counted(children, 'child process', 'child processes')} ran and "
         text += "was not recorded" if children == 1 else "were not recorded"
         phrases.append(Phrase(text, "warning"))
+        if any(gap.code == "child" and gap.detail != LOADER for gap in trace.gaps):
+            does = "it does" if children == 1 else "they do"
+            text = f" (`tether run --children` records what {does} with PyTorch)"
+            phrases.append(Phrase(text, "dim"))
     return phrases
 
 
