@@ -213,3 +213,4 @@ class Finding:
     proven: bool | None = None  # by running the program again; None: that was not tried
     ranks: tuple[str, ...] = ()  # the processes that it was found in, of several: "rank 1"
     library: str = ""  # the package whose own lines do it; the program's line only led there
+    second: tuple[str, ...] = ()  # those of `also` that are further names of the same tensors

@@ -284,6 +284,7 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
         severity=finding.severity,
         subject=finding.subject,
         also=finding.also,
+        second=finding.second,
         message=finding.message,
         ends=placed(story),
         evidence=placed(rest),
