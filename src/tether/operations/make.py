@@ -59,9 +59,7 @@ def _operations(functions: Iterable[Any]) -> dict[str, dict[str, Any]]:
 
 def _anew(name: str) -> dict[str, str]:
     """Return in what of PyTorch's the call stands that makes a new tensor; nothing of a method."""
-    import torch
-
-    if hasattr(torch.Tensor, name):
+    if hasattr(_module("torch").Tensor, name):
         return {}
     found = (one for one in ("torch.nn.functional", "torch") if hasattr(_module(one), name))
     return {"anew": next(found, "")}
