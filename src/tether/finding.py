@@ -109,7 +109,8 @@ def say(template: str, **parts: Any) -> Sentence:
     """Make a sentence: ``say("{x} is read at {line}.", x=Tensor(3), line=At(7))``.
 
     ``{subject}`` in a claim's message stands for all tensors of the finding. In a piece of code
-    that people may paste a name stands bare: ``say("Use `{x!s}.clone()`.", x=Tensor(3))``.
+    that people may paste a name or an expression stands bare, whole, and in parentheses where what
+    follows asks for them: ``say("Use `{x!s}.clone()`.", x=Tensor(3))``, ``x=Code(site)``.
     """
     return Sentence(template, parts)
 
@@ -125,7 +126,9 @@ class Step(NamedTuple):
     said: Sentence
 
 
-Action = Literal["", "leave out", "copy", "clone", "out of place", "detach", "wait", "by hand"]
+Action = Literal[
+    "", "leave out", "copy", "deep copy", "clone", "out of place", "detach", "wait", "by hand"
+]
 """How a repair changes the text of the call at a claim's site (`source.edits`)."""
 
 
@@ -210,3 +213,4 @@ class Finding:
     proven: bool | None = None  # by running the program again; None: that was not tried
     ranks: tuple[str, ...] = ()  # the processes that it was found in, of several: "rank 1"
     library: str = ""  # the package whose own lines do it; the program's line only led there
+    second: tuple[str, ...] = ()  # those of `also` that are further names of the same tensors

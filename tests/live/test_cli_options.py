@@ -213,6 +213,27 @@ def test_json_sarif_and_github_as_the_report(folder):
     assert heard.stdout == "args []\n"
 
 
+@pytest.mark.parametrize("form", PRINTED)
+def test_a_form_that_goes_to_stdout_is_alone_there(folder, form):
+    alone = tether("report", f"--{form}", "-", "train.tether", folder=folder)
+    asked = tether("report", "--output-format", form, "train.tether", folder=folder)
+    assert json.loads(alone.stdout) == json.loads(asked.stdout)
+    both = tether("report", f"--{form}", "-", "--github", "train.tether", folder=folder)
+    assert json.loads(both.stdout) == json.loads(asked.stdout)
+    assert both.stderr.startswith("::warning")
+    read = tether("report", f"--{form}", "out", "train.tether", folder=folder)
+    assert read.stdout.startswith("tether: train.py")
+
+
+@pytest.mark.parametrize("command", ["run train.py", "report train.tether"])
+def test_only_one_form_can_go_to_stdout(folder, command):
+    name, file = command.split()
+    done = tether(name, "--json", "-", "--sarif", "-", file, folder=folder)
+    assert done.returncode == 2
+    assert "only one form can be written to stdout, not --json and --sarif" in done.stderr
+    assert not done.stdout
+
+
 def test_full_is_what_one_gets(folder):
     default = tether("report", "train.tether", folder=folder).stdout
     assert tether("report", "--output-format", "full", "train.tether", folder=folder).stdout == (

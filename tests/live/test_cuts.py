@@ -168,3 +168,35 @@ def test_the_report_shows_those_that_no_finding_speaks_of(tmp_path):
     report = render(record_program(cut, tmp_path).document())
     assert "gradient-cut" in report
     assert "values that left" not in report
+
+
+COPIED = """
+        import copy
+        slow = copy.deepcopy(enc)
+        for p in slow.parameters():
+            p.requires_grad_(False)
+        for _ in range(3):
+            with torch.no_grad():
+                goal = slow(x)
+            loss = (head(enc(x)) - goal.sum()).pow(2).sum()
+            train(loss)
+"""
+
+
+def test_a_copy_that_is_a_leaf_is_used_where_a_loss_takes_it_in(tmp_path):
+    text = START + textwrap.dedent(COPIED)
+    (cut,) = [
+        one for one in record_program(text, tmp_path).history.get(Cuts).found
+        if "deepcopy" in one.what
+    ]  # fmt: skip
+    used = text.splitlines()[cut.entered.line - 1].strip()
+    assert used.startswith("loss = ")
+
+
+def test_the_table_names_files_once_and_parameters_whole(tmp_path):
+    text = START + textwrap.dedent(LISTED["a detach beside a way that stays open"])
+    lines = render(record_program(text, tmp_path).document(), width=80).splitlines()
+    first = lines.index("values that left the gradient graph and went into a loss") + 3
+    assert lines[first].split()[:2] in (["line", "because"], ["line", "called"])
+    assert lines[first + 1] == "program.py"
+    assert "  enc (2)  " in lines[first + 2]

@@ -3,7 +3,10 @@
 import copy
 import pickle
 
+import pytest
+
 from programs import record_program
+from tether.report.document.text import render
 
 STEPS = """
 optimizer = torch.optim.AdamW(model.parameters())
@@ -270,3 +273,54 @@ def test_a_weight_that_a_network_computes_takes_the_place_of_one_that_an_optimiz
     assert told(GENERATED.replace("WEIGHT", weight), tmp_path) == []
     cut = told(GENERATED.replace("WEIGHT", f"nn.Parameter({weight})"), tmp_path)
     assert {one.slug for one in cut} >= {"gradient-cut"}
+
+
+LIBRARY = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Shelf(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.index = nn.Linear(3, 3)
+        self.covers = nn.Linear(3, 2)
+
+    def forward(self, books, step=0):
+        if books.dim() == 1:
+            return self.index(books)
+        found = self.index(books)
+        if step > {first}:
+            self.last = self.covers(found)
+        return found
+
+
+shelf = Shelf()
+cabinet = nn.ModuleList([shelf])
+optimizer = torch.optim.SGD(cabinet.parameters(), lr=0.1)
+for step in range(4):
+    optimizer.zero_grad()
+    shelf(torch.randn(4, 3), step).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("first", "told"), [(-1, []), (1, [14, 17])])
+def test_a_condition_is_named_where_it_decided_something(first, told, tmp_path):
+    recording = record_program(LIBRARY.format(first=first), tmp_path)
+    (found,) = [one for one in recording.findings if one.slug == "gradient-unused"]
+    decides = [one.site.line for one in found.evidence if "decides" in one.text]
+    assert decides == told
+    assert [one.text for one in found.evidence].count("the loss is computed here") == 1
+
+
+def test_other_tensors_stand_apart_from_other_names(tmp_path):
+    recording = record_program(LIBRARY.format(first=-1), tmp_path)
+    (found,) = [one for one in recording.findings if one.slug == "gradient-unused"]
+    assert set(found.also) - set(found.second) == {"shelf.covers.bias"}
+    assert "cabinet.0.covers.weight" in found.second
+    lines = [" ".join(one.split()) for one in render(recording.document()).splitlines()]
+    assert "same shelf.covers.bias" in lines
+    assert any(one.startswith("named ") and "cabinet" in one for one in lines)

@@ -322,7 +322,7 @@ PROGRAMS = {
     "a layout that outlives the copy": """
         import torch
         def doubled(x):
-            x = x.contiguous()  #? yes could not view its source
+            x = x.contiguous()  #? yes could not give a view of its source
             return x * 2
         for n in range(3):
             twice = doubled(torch.randn(8, 4).t())
@@ -535,13 +535,13 @@ PROGRAMS = {
     "a layout for view": """
         import torch
         x = torch.randn(3, 4)
-        y = x.t().contiguous()  #? yes line 5, view, could not view its source without it
+        y = x.t().contiguous()  #? yes view at line 5 could not give a view of its source
         print(y.view(-1))
     """,
     "a layout that reshape would copy to have": """
         import torch
         x = torch.randn(2, 3, 4)
-        y = x.transpose(1, 2).contiguous()  #? yes line 6, reshape, would copy without it
+        y = x.transpose(1, 2).contiguous()  #? yes reshape at line 6 would copy without it
         assert y.square is not None
         print(y.reshape(2, 12).amax(1))
     """,
@@ -553,7 +553,7 @@ PROGRAMS = {
     "a view that the source has as well, read by what may rely on strides": """
         import torch
         x = torch.randn(6, 4)
-        print(x[:, :2].contiguous().view(2, 3, 2).sum())  #? unknown line 4, sum, may rely on its layout
+        print(x[:, :2].contiguous().view(2, 3, 2).sum())  #? unknown sum at line 4 may rely on its layout
     """,
     "an index in another layout": """
         import torch
@@ -729,7 +729,7 @@ PROGRAMS = {
     "nothing reads it but a view that its source could not give": """
         import torch
         def f(x):
-            y = x.t().contiguous()  #? yes line 5, view, could not view its source without it
+            y = x.t().contiguous()  #? yes view at line 5 could not give a view of its source
             rows = y.view(-1)
             return x.sum()
         f(torch.randn(2, 3))
@@ -817,3 +817,15 @@ def test_it_is_known_whether_a_copy_was_needed(name, tmp_path):
         for answer, why in found:
             assert answer == needed, why
             assert reason in why
+
+
+def test_a_line_of_another_file_is_named_with_it(tmp_path):
+    (tmp_path / "strings.py").write_text("def tune(rows):\n    return rows.view(-1)\n")
+    text = (
+        "import torch\nfrom strings import tune\n"
+        "for _ in range(3):\n    rows = torch.randn(4, 8).t().contiguous()\n    tune(rows).sum()\n"
+    )
+    recording = record_program(text, tmp_path)
+    (row,) = [one for one in recording.copies if one.operation == "contiguous"]
+    said = "view at strings.py:2 could not give a view of its source, whose elements lie in another"
+    assert row.reason == f"{said} order"

@@ -120,8 +120,9 @@ if __name__ == "__main__":
 def test_children_that_were_not_recorded_are_counted_in_the_first_line(tmp_path):
     (tmp_path / "spawn.py").write_text(SPAWNS)
     done = tether("run", "spawn.py", folder=tmp_path)
-    line = done.stderr.splitlines()[1]
-    assert line == "no PyTorch call was recorded; 2 child processes ran and were not recorded"
+    line = " ".join(done.stderr.splitlines()[1:3])
+    said = "no PyTorch call was recorded; 2 child processes ran and were not recorded"
+    assert line == f"{said} (`tether run --children` records what they do with PyTorch)"
 
 
 def test_nothing_recorded_is_no_success_where_a_gate_was_asked_for(tmp_path):

@@ -14,6 +14,7 @@ from tether.analysis.history import History
 from tether.analysis.memory import Growth, More
 from tether.analysis.speaking import bytes_text
 from tether.facts import (
+    LOADER,
     Event,
     Gap,
     Gradients,
@@ -343,7 +344,13 @@ def test_a_recording_of_nothing_is_no_clean_one():
     trace = Trace(program=["a.py"], gaps=[Gap("child", "spawned", times=2)])
     text = render(build(Findings(trace, [])))
     said = "no PyTorch call was recorded; 2 child processes ran and were not recorded"
-    assert text.splitlines()[1] == said
+    said += " (`tether run --children` records what they do with PyTorch)"
+    assert " ".join(text.splitlines()[1:3]) == said
+
+
+def test_workers_that_load_data_need_no_hint():
+    trace = Trace(program=["a.py"], gaps=[Gap("child", LOADER, times=2)])
+    assert "--children" not in render(build(Findings(trace, [])))
 
 
 def test_outcome_and_limit():

@@ -9,6 +9,8 @@ from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Site
 from tether.operations.table import operation
 
+_OF_MODULES = "torch.nn.modules.module"
+_INSTALLED = re.compile(r"(?:site|dist)-packages[/\\\\]")
 _PACKAGE = re.compile(r"(?:site|dist)-packages[/\\\\]([^/\\\\]+)")
 
 
@@ -42,6 +44,32 @@ def package_of(history: History, event: Event) -> str:
     inner = history.site(event.inner)
     found = None if inner.user else _PACKAGE.search(inner.file)
     return found[1] if found else ""
+
+
+def made_by(history: History, event: Event, module: str, function: str = "") -> bool:
+    """Whether a line of an installed module made a call: in one function of it, if that is given.
+
+    A module within the named one counts: `torch.distributions.normal` is `torch.distributions`.
+    """
+    inner = history.site(event.inner)
+    own = "" if inner.user else _module_of(inner.file)
+    return f"{own}.".startswith(f"{module}.") and function in ("", inner.function)
+
+
+def _module_of(file: str) -> str:
+    """Return the name by which an installed file is imported: `torch.nn.modules.module`."""
+    path = _INSTALLED.split(file)[-1]
+    return path.removesuffix(".py").replace("\\", ".").replace("/", ".")
+
+
+def hands_out_state(history: History, event: Event) -> bool:
+    """Whether `Module.state_dict` made a call, by whatever name the program called it."""
+    return made_by(history, event, _OF_MODULES, "Module._save_to_state_dict")
+
+
+def takes_state_in(history: History, event: Event) -> bool:
+    """Whether `Module.load_state_dict` made a call, by whatever name the program called it."""
+    return made_by(history, event, _OF_MODULES, "Module._load_from_state_dict")
 
 
 def scaled_by_library(history: History, event: Event) -> bool:

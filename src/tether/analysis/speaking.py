@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -21,6 +22,7 @@ from tether.finding import (
     Where,
 )
 from tether.operations.table import shown
+from tether.source.calls import as_operand, is_target
 
 
 class Speaker:
@@ -34,15 +36,32 @@ class Speaker:
         """Return a sentence in words; `parts` are more of its places."""
         known = {**sentence.parts, **(parts or {})}
         segments: list[Segment] = []
-        for text, name, in_code in sentence.fields:
+        fields = [*sentence.fields, ("", None, False)]
+        for (text, name, in_code), (behind, _, _) in itertools.pairwise(fields):
             if text:
                 segments.append(Segment(text))
-            if name is not None:
+            if name is not None and in_code:
+                segments.append(self._in_code(known[name], parts, behind))
+            elif name is not None:
                 found = self._part(known[name], parts)
                 if text.endswith(". "):
                     found = [_begun(found[0]), *found[1:]]
-                segments += [_bare(one) for one in found[:1]] if in_code else found
+                segments += found
         return Said(segments)
+
+    def _in_code(self, part: Any, more: Mapping[str, Any] | None, behind: str) -> Segment:
+        """Return what stands in a piece of code before some text: bare, and an operand of it."""
+        text = self._history.site(part.site).expression if isinstance(part, Code) else ""
+        whole = " ".join(text.split())
+        if whole:
+            found = Segment(whole if len(whole) <= _LONGEST else "...", "code")
+        else:
+            found = _bare(self._part(part, more)[0])
+        if found.kind == "name":
+            return found
+        if behind.startswith(" = ") and not is_target(found.text):
+            return Segment("x")  # what has no name yet is given one
+        return found._replace(text=as_operand(found.text)) if behind.startswith(".") else found
 
     def message(self, sentence: Sentence, parts: Mapping[str, Any] | None = None) -> Said:
         """Return a sentence in words that stands by itself: it begins with a capital letter."""
@@ -103,6 +122,9 @@ class Speaker:
             return f"line {place.line}"
         return f"{PurePath(place.file).name}:{place.line}"
 
+
+_LONGEST = 100
+"""Characters of an expression that stands in a piece of code: of a longer one nobody reads on."""
 
 _WORDS = ("line ", "the ", "a ", "an ")
 

@@ -14,6 +14,7 @@ from tether.cli.reporting import (
     exit_code,
     load_recording,
     report_options,
+    to_stdout,
     write_reports,
 )
 
@@ -22,9 +23,13 @@ from tether.cli.reporting import (
 @report_options
 @click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
 def report_command(recordings: tuple[str, ...], **options: Any) -> None:
-    """Report a saved RECORDING again; several (one per rank) are merged."""
+    """Report a saved RECORDING again; several (one per rank) are merged.
+
+    With --json - or --sarif - nothing else is written to stdout.
+    """
     from tether.report import progress
 
+    to_stdout(options)
     with progress.shown(sys.stderr):
         recording = load_recording(recordings, **chosen(options))
         recording.analyse()

@@ -141,14 +141,27 @@ def write_reports(recording: Recording, options: Options, start: Start, stream: 
             made = partial(getattr(recording, one.name), source=not options["no_source"])
             failed = _write(file, made, start) or failed
     form = options["output_format"]
+    whole = to_stdout(options) and stream is start.stdout
     if stream is not None:
         # Where a report can be told to nobody, the program's exit code is still its own.
         with contextlib.suppress(OSError, ValueError):
-            if not options["quiet"]:
+            if not options["quiet"] and not whole:
                 _print(recording, form, options, start, stream)
             if options["github"] and form != "github":
-                _print(recording, "github", options, start, stream)
+                other = start.stderr if whole or form in PRINTED else stream
+                _print(recording, "github", options, start, other)
     return failed
+
+
+def to_stdout(options: Options) -> str:
+    """Return the option that writes to stdout, which it then has for itself; or "".
+
+    Two of them are refused: what reads one form cannot read another behind it.
+    """
+    found = [f"--{one.name}" for one in FORMS if options[one.option] == "-"]
+    if len(found) > 1:
+        fail(f"only one form can be written to stdout, not {' and '.join(found)}")
+    return "".join(found)
 
 
 def _print(recording: Recording, form: str, options: Options, start: Start, stream: TextIO) -> None:

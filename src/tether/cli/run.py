@@ -18,6 +18,7 @@ from tether.cli.reporting import (
     chosen,
     exit_code,
     report_options,
+    to_stdout,
     write_reports,
 )
 
@@ -83,6 +84,7 @@ def run_command(
     if options["sample"] and options["steps"] is not None:
         fail("--sample and --steps exclude each other")
     program = program_of(module, code, arguments)
+    to_stdout(options)
     _check_writable(output, *(options[kind] for kind in FILES))
     from tether.cli import processes
     from tether.record import running

@@ -7,6 +7,7 @@ new PyTorch is out; a test says where the installed one disagrees with the table
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -38,6 +39,9 @@ def facts() -> dict[str, Any]:
     operations, linear = _operations(functions), _linear(infos)
     for name in operations.keys() & linear.keys():
         operations[name]["linear"] = linear[name]
+    for name, row in operations.items():
+        if "writes" in row and name.endswith("_") and not name.startswith("_"):
+            row.update(_anew(name.removesuffix("_")))
     return {"release": release, "operations": operations, "nodes": _nodes(infos)}
 
 
@@ -51,6 +55,18 @@ def _operations(functions: Iterable[Any]) -> dict[str, dict[str, Any]]:
         else:
             grouped[name.base + ("_" if name.inplace else "")].append(function)
     return {name: _row(found) for name, found in sorted(grouped.items())}
+
+
+def _anew(name: str) -> dict[str, str]:
+    """Return in what of PyTorch's the call stands that makes a new tensor; nothing of a method."""
+    if hasattr(_module("torch").Tensor, name):
+        return {}
+    found = (one for one in ("torch.nn.functional", "torch") if hasattr(_module(one), name))
+    return {"anew": next(found, "")}
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
 
 
 def _row(overloads: list[Any]) -> dict[str, Any]:

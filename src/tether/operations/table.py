@@ -113,6 +113,7 @@ class Operation:
 
     # what it writes
     writes: Literal["", "values", "shape"] = ""  # of its first argument
+    anew: str = "torch.Tensor"  # what has the call that makes a new tensor instead; "": nothing
     overwrites: bool = False  # nothing is left of the old values
     aside: bool = False  # what it writes goes into no result of the same call
     part: bool = False  # some elements; which, its other arguments tell
@@ -168,7 +169,7 @@ class Operation:
         return bool(self.copies or self.enters or self.exports or self.listed)
 
 
-_COLUMNS = ("fresh", "random", "pointwise", "writes")
+_COLUMNS = ("fresh", "random", "pointwise", "writes", "anew")
 """What the schema says as it stands here."""
 
 
@@ -233,6 +234,21 @@ def rounds(node: str) -> bool:
 def in_place(name: str) -> str:
     """Return the call that does the same in place: ``index_copy_`` for ``index_copy``; or ""."""
     return f"{name}_" if operation(f"{name}_").writes == "values" else ""
+
+
+def makes_anew(name: str) -> str:
+    """Return the start of the call that makes a new tensor, of one that writes in place; or "".
+
+    With a place for the tensor: ``{x}.add(`` of ``add_``, and ``torch.nn.functional.elu({x}, `` of
+    ``elu_`` or of ``elu`` with ``inplace=True``, which is no method of a tensor.
+    """
+    from tether.operations.rows import SAME_AS
+
+    plain = SAME_AS.get(name, name).removesuffix("_")
+    row = operation(f"{plain}_")
+    if row.name not in schema()["operations"] or not row.anew or row.writes != "values":
+        return ""
+    return f"{{x}}.{plain}(" if row.anew == "torch.Tensor" else f"{row.anew}.{plain}({{x}}, "
 
 
 def shown(name: str) -> str:

@@ -127,6 +127,7 @@ def _bare_finding(finding: Finding, program: ProgramText) -> Finding:
         finding,
         subject=clean(finding.subject),
         also=tuple(map(clean, finding.also)),
+        second=tuple(map(clean, finding.second)),
         site=bare(finding.site),
         message=clean(finding.message),
         evidence=tuple(

@@ -38,6 +38,47 @@ def called_by(text: str) -> str:
     return ""
 
 
+def with_method(text: str, old: str, new: str) -> str:
+    """Return the text of a call with another name for its own method; "" where it calls another.
+
+    ``Normal(memory.sample(8), 1).rsample()`` of ``Normal(memory.sample(8), 1).sample()``: what it
+    is given stays as it is.
+    """
+    text = text.strip()
+    match expression(text):
+        case ast.Call(func=ast.Attribute(attr=name) as method) if name == old:
+            kept = text.encode()
+            end = method.end_col_offset or 0
+            return (kept[: end - len(old.encode())] + new.encode() + kept[end:]).decode()
+    return ""
+
+
+def without_keyword(text: str, name: str) -> str:
+    """Return the text of a call without one argument, ``F.elu(x)`` of ``F.elu(x, inplace=True)``.
+
+    "" where the call has no such argument.
+    """
+    tree = expression(text)
+    if not isinstance(tree, ast.Call) or all(one.arg != name for one in tree.keywords):
+        return ""
+    kept = [one for one in tree.keywords if one.arg != name]
+    return ast.unparse(ast.Call(func=tree.func, args=tree.args, keywords=kept))
+
+
+def as_operand(text: str) -> str:
+    """Return the text of an expression so that a method's call may stand behind it.
+
+    ``(a + b)`` of ``a + b``; ``x`` and ``f(x)`` stay as they are.
+    """
+    bare = isinstance(expression(text), (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return text if bare else f"({text})"
+
+
+def is_target(text: str) -> bool:
+    """Whether another tensor may be called so: ``x``, ``self.x``; into ``x[0]`` it is written."""
+    return isinstance(expression(text), (ast.Name, ast.Attribute))
+
+
 def listed_of(text: str) -> str:
     """Return the text of what becomes a list by an expression: ``x`` of ``x.tolist()``; or ""."""
     match expression(text):

@@ -50,6 +50,8 @@ def _edits(finding: Finding, source: Source) -> tuple[Edit, ...]:
             return _left_out(site, name, source, cut=finding.slug != "gradient-cut")
         case "copy":
             return _copied(site, name, source)
+        case "deep copy":
+            return _deep_copied(site, source)
         case "clone":
             return _after(site, ".clone()", source)
         case "out of place":
@@ -184,16 +186,22 @@ def _copied(site: Site, name: str, source: Source) -> tuple[Edit, ...]:
     node = source.node_at(site)
     text = source.text_of(node) if node is not None else ""
     if isinstance(node, ast.Call) and text.endswith("state_dict()"):
-        key = key_of(node)
-        if key is None:
-            return ()
-        whole = _edit(site.file, key, f"copy.deepcopy({_verbatim(key, source)})", source)
-        return (*_import_of("copy", site.file, source), whole)
+        return _deep_copied(site, source)
     row = operation(name)
     if row.leaves == "array":
         return _after(site, ".copy()", source) if isinstance(node, ast.Call) else ()
     may_share = row.view or row.own_counter or row.copies
     return _after(site, ".clone()", source) if may_share else ()
+
+
+def _deep_copied(site: Site, source: Source) -> tuple[Edit, ...]:
+    """Give what a call returns, and all that it holds, memory of its own."""
+    node = source.node_at(site)
+    key = key_of(node) if isinstance(node, ast.Call) else None
+    if key is None:
+        return ()
+    whole = _edit(site.file, key, f"copy.deepcopy({_verbatim(key, source)})", source)
+    return (*_import_of("copy", site.file, source), whole)
 
 
 def _after(site: Site, text: str, source: Source) -> tuple[Edit, ...]:
@@ -216,7 +224,7 @@ def _out_of_place(site: Site, source: Source) -> tuple[Edit, ...]:
     if not isinstance(node, ast.Call):
         return ()
     if any(one.arg == "inplace" for one in node.keywords):
-        return _without_keyword(site, "inplace", source)
+        return _kept(node, site, _without_keyword(site, "inplace", source), source)
     func = node.func
     if isinstance(func, ast.Attribute) and func.attr.endswith("_") and func.attr[-2:] != "__":
         return _without_underscore(site, node, func, source)
@@ -231,14 +239,24 @@ def _without_underscore(
     if name is None or target is None:
         return ()
     renamed = _edit(site.file, (name[2], name[3] - 1, name[2], name[3]), "", source)
+    return _kept(node, site, (renamed,), source)
+
+
+def _kept(node: ast.Call, site: Site, edits: tuple[Edit, ...], source: Source) -> tuple[Edit, ...]:
+    """Return edits that make a call give a new tensor, and let a statement keep what it gives.
+
+    In place of what it had written: of its owner, or of its first argument.
+    """
     statement = source.parent(node)
     key = key_of(statement) if isinstance(statement, ast.Expr) else None
     if key is None:
-        return (renamed,)
-    if not isinstance(method.value, (ast.Name, ast.Attribute)):
+        return edits
+    given = _given(node, by_argument=False)
+    target = key_of(given) if isinstance(given, (ast.Name, ast.Attribute)) else None
+    if target is None:
         return ()
     assigned = f"{_verbatim(target, source)} = "
-    return (_edit(site.file, (*key[:2], *key[:2]), assigned, source), renamed)
+    return (_edit(site.file, (*key[:2], *key[:2]), assigned, source), *edits)
 
 
 def _assigned(site: Site, node: ast.AugAssign, source: Source) -> tuple[Edit, ...]:

@@ -106,6 +106,8 @@ def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Find
     tensors = tuple(dict.fromkeys(tensor for one in claims for tensor in one.tensors))
     parts = {SUBJECT: Tensors(tensors)}
     names, story = _called(history, claims, tensors), _story(history, speaker, claims)
+    also = names[1:]
+    others = {history.name_of(tensor) for tensor in tensors}.union(*(one.also for one in claims))
     return Finding(
         slug=verdict.slug,
         severity=_gravest(verdict, claims),
@@ -113,7 +115,8 @@ def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Find
         site=site,
         operation=first.operation,
         message=speaker.message(first.message, parts),
-        also=names[1:],
+        also=also,
+        second=tuple(one for one in also if one not in others),
         evidence=(*story, *_called_from(history, verdict, claims, story)),
         assumes=tuple(dict.fromkeys(speaker.said(text) for one in claims for text in one.assumes)),
         fix=_fix(history, speaker, first, parts),

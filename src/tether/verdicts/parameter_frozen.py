@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -19,6 +20,7 @@ from tether.analysis.training.kept_frozen import KeptFrozen, kept_frozen
 from tether.analysis.wording import listed
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
+from tether.operations.table import operation
 from tether.source.reading import looped_over
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -33,7 +35,9 @@ reads; or it trained until a line froze it, its optimizer goes on, and the freez
 the line that is to switch it on again switched nothing on, nothing else that the optimizer holds
 has a gradient, or the line freezes it in each round for another optimizer's loss. As a note:
 parameters were frozen at this line, or made frozen, and an optimizer holds them all the same; or
-nothing trains them. The modules are listed, so that you see whether the line froze what you meant.
+nothing trains them. Of those that the program itself writes between its steps (the moving average
+of a teacher, a target network) nothing is noted. The modules are listed, so that you see whether
+the line froze what you meant.
 
 ## Why it matters
 A frozen parameter never changes, and neither backward nor the optimizer says so. A name prefix such
@@ -73,15 +77,46 @@ def check(history: History) -> Iterator[Claim]:
     frozen_at = {tensor: at for tensor, at in frozen_at.items() if tensor not in told}
     later = [*_frozen_later(history, frozen_at), *_taken_off(history, frozen_at)]
     held = [one for one in [*frozen, *later] if one in history.held and one not in told]
+    copies = {one for one in [*held, *frozen_at] if _is_written_anew(history, one)}
     by_site: dict[int, list[int]] = defaultdict(list)
     for tensor in dict.fromkeys(held):
         position = frozen_at.get(tensor, UNKNOWN)
         by_site[history.events[position].site if position >= 0 else UNKNOWN].append(tensor)
     for site, tensors in by_site.items():
-        yield _held(history, site, tensors, frozen_at)
+        claim = _held(history, site, tensors, frozen_at)
+        others = [one for one in tensors if one not in copies]
+        if claim.severity == "note" and others != tensors:
+            yield from [_held(history, site, others, frozen_at)] if others else ()
+        else:
+            yield claim
     told.update(held)
     yield from (_stays(history, one) for one in kept_frozen(history) if one.tensor not in told)
-    yield from _notes(history, frozen_at)
+    yield from _notes(history, {one: at for one, at in frozen_at.items() if one not in copies})
+
+
+FEWEST_WRITES = 2
+"""Times, each after another step, that a program writes what it keeps as a copy of others: once it
+fills it.
+"""
+
+
+def _is_written_anew(history: History, tensor: int) -> bool:
+    """Whether the program gives a tensor values of other tensors, between step and step."""
+    steps = [history.position(one.at) for one in history.steps]
+    after = {bisect_right(steps, at) for at in _taken_from_others(history, tensor)}
+    return len(after - {0}) >= FEWEST_WRITES
+
+
+def _taken_from_others(history: History, tensor: int) -> Iterator[int]:
+    """Yield the calls, but those of optimizers, that write a tensor with what others hold."""
+    operand = history.operand_of(tensor)
+    for at in history.written(operand, history.by_steps) if operand is not None else ():
+        event = history.events[at]
+        if any(one.storage not in {this.storage for this in event.writes} for one in event.reads):
+            yield at
+    for at, event in history.events.where(lambda name: operation(name).rebinds):
+        if event.reads and event.reads[0].tensor == tensor:
+            yield at
 
 
 def _flagged(history: History, frozen: set[int]) -> Iterator[Claim]:
@@ -224,14 +259,23 @@ def _held(history: History, site: int, tensors: list[int], frozen_at: dict[int, 
     meant = site != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
     taken = site != UNKNOWN and frozen_for_its_value(history, frozen_at[tensors[0]])
     parts: dict[str, object] = {"kind": holder.kind, "held": At(holder.site), "frozen": At(site)}
-    since = " since {frozen}" if site != UNKNOWN else " and never did"
-    fix = "Let it train with requires_grad_(True), or leave it out of the optimizer at {held}."
+    many = len(tensors) > 1
+    parts |= {"it": "them" if many else "it", "are": "they are" if many else "it is"}
+    why = ", but {frozen} froze {it}: {kind} does not train {it}."
+    fix = "Let {it} train with requires_grad_(True), or leave {it} out of the optimizer at {held}."
+    if site == UNKNOWN:
+        why = (
+            f", but {'they' if many else 'it'} never required grad: {{kind}} does not train {{it}}."
+        )
     if taken:
-        since = " since {frozen}: {code} takes it off the graph itself, and not only its result"
+        why = (
+            ", but {code} at {frozen} takes the tensor itself off the graph, and not only its"
+            " result."
+        )
         fix = "Use detach() at {frozen}: it leaves the tensor that it is called on as it is."
         parts["code"], meant = Code(site), False
     if meant:
-        fix = "Nothing, if it is meant to stay as it is: {kind} passes over it."
+        fix = "Nothing, if {are} meant to stay frozen; else call requires_grad_(True) on {it}."
     where = site if site != UNKNOWN else holder.site
     return Claim(
         tensors=tuple(tensors),
@@ -239,7 +283,7 @@ def _held(history: History, site: int, tensors: list[int], frozen_at: dict[int, 
         site=where,
         operation="detach_" if taken else "requires_grad_",
         severity="note" if meant else "warning",
-        message=say(f"{{kind}} holds {{subject}}, which does not require grad{since}.", **parts),
+        message=say("{kind} holds {subject}" + why, **parts),
         story=(
             *_before(history, site, tensors[0]),
             *_second_names(history, site, tensors[0]),
@@ -336,7 +380,7 @@ def _by_the_user(history: History, position: int) -> bool:
 VERDICT = Verdict(
     slug="parameter-frozen",
     severity="warning",
-    summary="an optimizer holds a parameter that does not require grad, since here",
+    summary="an optimizer holds a parameter that is frozen",
     page=PAGE,
     check=check,
     damage="lost training",

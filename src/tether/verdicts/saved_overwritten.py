@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.gradients.overwritten import Overwritten, blamed, overwritten
 from tether.analysis.history import History
+from tether.analysis.libraries import made_by
 from tether.analysis.surroundings import WaysThere
-from tether.facts import UNKNOWN, Operand
-from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
-from tether.operations.rows import SAME_AS
-from tether.operations.table import operation
+from tether.facts import OUT, UNKNOWN, Event, Operand
+from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, Tensor, say
+from tether.operations.table import makes_anew, operation
+from tether.source.calls import without_keyword
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -251,15 +253,37 @@ def _repair(history: History, found: Overwritten, written: int) -> Repair:
             "by hand",
             write.site,
         )  # fmt: skip
-    plain = write.operation.strip("_")
-    if write.operation.startswith("__i"):  # x += y
-        plain = SAME_AS.get(write.operation, plain).strip("_")
-    return Repair(
-        say("Use the call that makes a new tensor at {line}: `{x!s} = {x!s}.{plain}(...)`.", x=name,
-            line=line, plain=plain),
-        "out of place",
-        write.site,
-    )  # fmt: skip
+    said = _of_own_call(history, write, parts={"x": name, "line": line})
+    if said is not None and write.inner == write.site:
+        return Repair(said, "out of place", write.site)
+    return Repair(_of_another_call(history, write, {"x": name, "line": line}), "by hand")
+
+
+def _of_own_call(history: History, write: Event, parts: dict[str, Any]) -> Sentence | None:
+    """Say how the program's own call makes a new tensor; None where PyTorch has no such call."""
+    if typed := without_keyword(history.site_of(write).expression, "inplace"):
+        call = Segment(f"`{typed}`", "code")
+        return say("Leave `inplace=True` out at {line}, and go on with the new tensor that {call}"
+                   " returns.", call=call, **parts)  # fmt: skip
+    begun = makes_anew(write.operation).replace("{x}", "{x!s}")
+    if not begun or write.flags & OUT:
+        return None
+    text = "Use the call that makes a new tensor at {line}: `{x!s} = "
+    return say(f"{text}{begun}...)`.", **parts)
+
+
+def _of_another_call(history: History, write: Event, parts: dict[str, Any]) -> Sentence:
+    """Say how to do without a write that a library's line makes, or a call of another kind."""
+    if write.flags & OUT:
+        return say("Leave `out=` out at {line}, and go on with the new tensor that the call"
+                   " returns.", **parts)  # fmt: skip
+    layer, _, method = history.site(write.inner).function.rpartition(".")
+    given = {one.tensor for one in write.results} & {one.tensor for one in write.writes}
+    if given and method == "forward" and made_by(history, write, "torch.nn.modules"):
+        return say("Make the `{layer}` that runs at {line} with `inplace=False`.", layer=layer,
+                   **parts)  # fmt: skip
+    return say("Let the call at {line} write to a copy, `{x!s}.clone()`, and go on with that copy;"
+               " or run the call after backward.", **parts)  # fmt: skip
 
 
 def _of_assignment(history: History, found: Overwritten, name: Tensor, line: At) -> Sentence:

@@ -84,11 +84,10 @@ class IdleMemory:
         history, blocks = self._history, self._history.get(Blocks)
         made, memories = self._first_made()
         line = blocks.lines(memories)
-        nbytes = np.where(line >= 0, blocks.nbytes[line], 0) if len(blocks.nbytes) else 0 * line
-        freed = np.where(line >= 0, blocks.freed[line], UNKNOWN) if len(blocks.freed) else line
+        nbytes = _of_rows(blocks.nbytes, line, otherwise=0)
+        freed = _of_rows(blocks.freed, line, otherwise=UNKNOWN)
         lines = history.lines[made]
-        last = np.full(int(lines.max(initial=0)) + 1, UNKNOWN)
-        last[lines] = made  # in order: the last one counts
+        last = _last_by_number(lines, made)
         left = freed > last[lines]  # with the last one itself: what weighs is looked at again
         counts = np.bincount(lines[left], minlength=len(last))
         total = np.bincount(lines[left], nbytes[left], len(last))
@@ -108,13 +107,12 @@ class IdleMemory:
         given_at, given = events.touched("reads")
         makes = events.column("results")[given_at] > 0
         made_at, rows = events.touched("results")
-        least, most = int(history.memories.min(initial=0)), int(history.memories.max(initial=0))
-        given_first = np.full(most - least + 1, len(events), np.int32)
-        made_first = np.full(most - least + 1, UNKNOWN, np.int32)
-        given_first[history.memories[given[makes]][::-1] - least] = given_at[makes][::-1]
-        made_first[history.memories[rows][::-1] - least] = np.arange(len(rows))[::-1]
-        first = np.sort(made_first[made_first >= 0])
-        first = first[made_at[first] < given_first[history.memories[rows[first]] - least]]
+        numbers = history.memories - history.memories.min(initial=0)  # from 0 on
+        count = int(numbers.max(initial=0)) + 1
+        given_first = _first_by_number(numbers[given[makes]], given_at[makes], count, len(events))
+        made_first = _first_by_number(numbers[rows], np.arange(len(rows)), count, UNKNOWN)
+        first = np.sort(made_first[made_first != UNKNOWN])
+        first = first[made_at[first] < given_first[numbers[rows[first]]]]
         own = ~np.isin(events.operands.column("tensor")[rows[first]], list(_kept(history)))
         return made_at[first[own]], history.memories[rows[first[own]]]
 
@@ -246,6 +244,27 @@ class _PassesOfLines:
             if at in some:
                 found.add(number)
         return len(found - {number})
+
+
+def _of_rows(values: Numbers, rows: Numbers, *, otherwise: int) -> Numbers:
+    """Return the values in some rows of a table; of a row before the first one `otherwise`."""
+    found = np.full(len(rows), otherwise, np.int64)
+    found[rows >= 0] = values[rows[rows >= 0]]
+    return found
+
+
+def _last_by_number(numbers: Numbers, values: Numbers) -> Numbers:
+    """Return for each number the last of the values that stand beside it."""
+    found = np.full(int(numbers.max(initial=0)) + 1, UNKNOWN)
+    found[numbers] = values  # NumPy keeps the last one that is assigned
+    return found
+
+
+def _first_by_number(numbers: Numbers, values: Numbers, count: int, otherwise: int) -> Numbers:
+    """Return for each number below `count` the first of the values that stand beside it."""
+    found = np.full(count, otherwise, np.int64)
+    found[numbers[::-1]] = values[::-1]
+    return found
 
 
 def _kept(history: History) -> set[int]:

@@ -35,6 +35,8 @@ ENOUGH = 3
 LEAST_PART = 4 << 10
 """Elements of a part, on average, from which a call for each costs less than the join."""
 
+_NO_VIEW = "could not give a view of its source, whose elements lie in another order"
+
 Ints = tuple[int, ...]
 _Kind = tuple[str, int, bool, tuple[object, ...]]
 """An operation, which of its reads was the copy, whether it has a graph, how all of them lie."""
@@ -170,7 +172,7 @@ class ReliedLayout:
             return ""
         named = operation(event.operation)
         alone = named.regroups and not event.operation.startswith("view")
-        return "would copy without it" if alone else "could not view its source without it"
+        return "would copy without it" if alone else _NO_VIEW
 
     def _of_parts(self, event: Event) -> str:
         return "" if self._of_each_part(event) else "needs its parts in one piece"

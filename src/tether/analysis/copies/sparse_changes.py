@@ -16,7 +16,7 @@ class SparseChange(NamedTuple):
     """A call that changes what a sparse tensor says."""
 
     at: int
-    what: str  # "gives {name} other values"
+    indices: bool  # it writes where the values stand, and not the values
 
 
 class SparseChanges:
@@ -26,11 +26,11 @@ class SparseChanges:
         self._history = history
         self._of: dict[int, list[SparseChange]] = defaultdict(list)
         for tensor, at in self._moved():
-            self._of[tensor].append(SparseChange(at, "gives {name} other values"))
+            self._of[tensor].append(SparseChange(at, indices=False))
         for at, event in history.events.where(lambda name: operation(name).indices):
             for one in event.results if event.reads else ():
                 for write in history.writes_to(one, at):
-                    found = SparseChange(write, "writes the indices of {name}")
+                    found = SparseChange(write, indices=True)
                     self._of[event.reads[0].tensor].append(found)
 
     def after(self, tensor: int, position: int) -> SparseChange | None:

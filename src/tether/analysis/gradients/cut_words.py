@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, shortened
+from tether.analysis.libraries import hands_out_state, made_by
 from tether.analysis.surroundings import at_line
 from tether.analysis.training.frozen import taken_off
 from tether.facts import GRAD_ON, INFERENCE, UNKNOWN, Event, Operand, Site
 from tether.finding import At, CallOf, Code, Segment, Sentence, Step, Tensor, Where, say
 from tether.operations.table import operation
+from tether.source.calls import with_method
 from tether.source.reading import outcomes_of
 from tether.source.syntax import source_of
 
@@ -79,20 +81,19 @@ def described(history: History, position: int) -> Cut:
 def _detached(call: _Call) -> Cut | None:
     if call.event.operation not in ("detach", "detach_"):
         return None
-    written = call.history.site_of(call.event).expression
-    if not call.inner.user and "state_dict" in written:
+    if hands_out_state(call.history, call.event):
         return call.cut(
             "{code} returns detached tensors",
-            "Take the parameters themselves: dict(module.named_parameters()), or"
-            " state_dict(keep_vars=True)",
+            "Take the parameters themselves: `dict(module.named_parameters())`, or"
+            " `module.state_dict(keep_vars=True)`",
             "state_dict() hands out each parameter detached from the graph",
             name="state_dict",
         )
-    if not call.inner.user and "detach" not in written:
+    if not call.inner.user:
         return call.cut(
             "{code} detaches inside the library ({function})",
-            "Do without {code} where gradients are to flow, or pass it tensors whose gradient"
-            " nobody needs",
+            "Where gradients are to flow, use another call than {code} at {here}: {function}"
+            " detaches what it is given",
             "{function} calls detach()",
             function=call.inner.function,
         )
@@ -262,24 +263,36 @@ def _mode(call: _Call) -> Cut | None:
 
 def _switched_inside(call: _Call) -> Cut:
     """Return the cut by a library's call that switches gradients off for itself."""
-    fix = "Use a call that keeps the graph; {code} at {here} gives values only"
-    written = call.history.site_of(call.event).expression
-    drawn = shortened(written).replace(".sample(", ".rsample(")
-    if "/torch/distributions/" in call.inner.file.replace("\\", "/") and ".sample(" in written:
-        fix = (
-            "Draw with {drawn} at {here}, through which gradients reach the distribution's"
-            " parameters, if it has rsample; if not, weigh its log_prob"
-        )
+    fix, parts = _drawn_with_a_graph(call) or (
+        "Use a call that keeps the graph; {code} at {here} gives values only",
+        {},
+    )
     found = call.cut(
         "{code} runs without gradients, which the library switches off inside it",
         fix,
         "{code} builds no graph",
-        drawn=Segment(f"`{drawn}`", "code"),
+        **parts,
     )
     if call.event.inner == call.event.site:
         return found
     inside = Step("inside", call.event.inner, say("it does so here, where gradients are off"))
     return found._replace(story=(*found.story, inside))
+
+
+def _drawn_with_a_graph(call: _Call) -> tuple[str, dict[str, Any]] | None:
+    """Return how to draw so that gradients flow, where a distribution of PyTorch's drew."""
+    if not made_by(call.history, call.event, "torch.distributions"):
+        return None
+    written = call.history.site_of(call.event).expression
+    drawn = with_method(written, "sample", "rsample")
+    how = "with `rsample` in place of `sample` at {here}"
+    if drawn and shortened(drawn) == drawn:
+        how = "with {drawn} at {here}"
+    fix = (
+        f"Draw {how}, through which gradients reach the distribution's parameters, if the"
+        " distribution has `rsample`; if it has none, weigh its `log_prob`"
+    )
+    return fix, {"drawn": Segment(f"`{drawn}`", "code")}
 
 
 def _by_dtype(call: _Call) -> Cut | None:

@@ -176,12 +176,13 @@ class Cuts:
         event = self._history.events[way.at]
         if event.operation == "step" or event.is_backward:
             return
-        tracked, whole = gives_graph(event), _gives_no_float(event)
+        joins, whole = _goes_back(event), _gives_no_float(event)
         chooses = (way.chooses or whole) and not way.numbers
         numbers = (way.numbers and whole) or operation(event.operation).copies in ("cast", "move")
         for edge in self._edges(way.at):
-            outside = edge.operand is None or not has_graph(self._history, edge.operand)
-            entered = way.at if tracked and outside else way.entered
+            taken = edge.operand
+            outside = taken is None or taken.leaf or not has_graph(self._history, taken)
+            entered = way.at if joins and outside else way.entered
             yield _Way(edge.source, entered, numbers, chooses and not numbers)
 
     def _told(self, some: list[Met]) -> ActedCut | None:
@@ -221,6 +222,12 @@ class Cuts:
 
     def _order(self, tensor: int) -> int:
         return self._history.order.get(tensor, len(self._history.order) + tensor)
+
+
+def _goes_back(event: Event) -> bool:
+    """Whether a graph leads back from what a call gave: none does from a leaf that it made."""
+    given = (*event.results, *event.writes)
+    return gives_graph(event) and not all(one.leaf for one in given if one.requires_grad)
 
 
 def _gives_no_float(event: Event) -> bool:

@@ -69,6 +69,7 @@ class FindingBlock:
     edits: tuple[str, ...] = ()  # "train.py:14  self.layer3(out2)"
     assumes: tuple[str, ...] = ()
     facts: str = ""  # "50 times, 4.0 KiB"
+    second: tuple[str, ...] = ()  # those of `also` that are further names of the same tensors
     alike: str = ""  # further findings of the same cause, in a sentence
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from tether.analysis.speaking import bytes_text
 from tether.analysis.wording import named
-from tether.facts import Site
+from tether.facts import LOADER, Site
 from tether.finding import SEVERITIES, Edit, Evidence, Finding
 from tether.report.document.blocks import (
     Block,
@@ -138,6 +138,10 @@ def _in_a_line(about: Findings) -> list[Phrase]:
         text = f"; {counted(children, 'child process', 'child processes')} ran and "
         text += "was not recorded" if children == 1 else "were not recorded"
         phrases.append(Phrase(text, "warning"))
+        if any(gap.code == "child" and gap.detail != LOADER for gap in trace.gaps):
+            does = "it does" if children == 1 else "they do"
+            text = f" (`tether run --children` records what {does} with PyTorch)"
+            phrases.append(Phrase(text, "dim"))
     return phrases
 
 
@@ -201,6 +205,7 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
         severity=finding.severity,
         subject=finding.subject,
         also=finding.also,
+        second=finding.second,
         message=finding.message,
         ends=placed(story),
         evidence=placed(rest),

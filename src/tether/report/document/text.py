@@ -19,6 +19,7 @@ from rich.text import Text
 from tether.report.document.blocks import (
     Block,
     Chain,
+    Column,
     Document,
     Excerpt,
     FindingBlock,
@@ -223,10 +224,10 @@ def _finding(block: FindingBlock, width: int) -> Iterator[Text]:
 
 def _details(block: FindingBlock, width: int) -> Iterator[Text]:
     """Yield what follows the excerpts, each with its label."""
-    names = folded(block.also)
-    more = f" and {len(names) - 4} more" if names[4:] else ""
+    others = [one for one in block.also if one not in block.second]
     plain = [("also", f"{one.role}  ({one.place})") for one in block.evidence]
-    plain += [("same", ", ".join(names[:4]) + more)] if names else []
+    plain += [("same", _few(others))] if others else []
+    plain += [("named", _few(block.second))] if block.second else []
     plain += [("alike", block.alike)] if block.alike else []
     plain += [("assumes", text) for text in block.assumes]
     for label, text in plain:
@@ -235,6 +236,12 @@ def _details(block: FindingBlock, width: int) -> Iterator[Text]:
         yield from _labelled("fix", Text(visible(block.fix), "green"), width)
     for edit in block.edits:
         yield from _labelled("", Text(visible(edit), "cyan"), width)
+
+
+def _few(names: Sequence[str]) -> str:
+    """Return the first of some names, those alike as one, and how many more there are."""
+    found = folded(names)
+    return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if found[4:] else "")
 
 
 def _excerpt(one: Excerpt, width: int) -> Iterator[Text]:
@@ -316,8 +323,8 @@ def _widths(table: Table, cells: Sequence[Sequence[str]], width: int) -> list[in
     titles = [one.title for one in table.columns]
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     least = [
-        wide if column.whole else min(wide, 12 if column.give else 8)
-        for wide, column in zip(widths, table.columns, strict=True)
+        _least(wide, column, [row[place] for row in cells])
+        for place, (wide, column) in enumerate(zip(widths, table.columns, strict=True))
     ]
     for give in (True, False):
         while sum(widths) > width:
@@ -330,6 +337,23 @@ def _widths(table: Table, cells: Sequence[Sequence[str]], width: int) -> list[in
                 break
             widths[max(able, key=lambda place: widths[place])] -= 1
     return widths
+
+
+def _least(wide: int, column: Column, texts: Sequence[str]) -> int:
+    """Return the width below which a column is not made narrower, of one that is `wide`.
+
+    Prose is not broken within its words, but for those that would take half of a page.
+    """
+    if column.whole:
+        return wide
+    if column.wrap:
+        words = (cell_len(word) for text in (column.title, *texts) for word in text.split())
+        return min(wide, max(12, min(max(words, default=0), _LONGEST_WORD)))
+    return min(wide, 12 if column.give else 8)
+
+
+_LONGEST_WORD = 24
+"""Columns of a word that a column of prose has room for; of a longer one the rest goes below."""
 
 
 def _row(

@@ -11,7 +11,7 @@ from tether.analysis.wording import listed
 from tether.facts import Site
 from tether.finding import Finding
 from tether.report.document.blocks import Block, Column, Heading, Paragraph, Phrase, Table
-from tether.report.filters import Selection, shown_line
+from tether.report.filters import Selection, shown_line, shown_path
 
 MANY_CUTS = 10
 """Rows that a report shows."""
@@ -44,14 +44,14 @@ def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) ->
         return []
     called = any(one.callers for one in own)
     columns = (
-        Column("left at", whole=True),
-        *([Column("called from", whole=True)] if called else []),
+        Column("line", "right"),
+        *([Column("called from", wrap=True)] if called else []),
         Column("because", wrap=True),
-        Column("computed from"),
-        Column("used at", whole=True),
+        Column("computed from", wrap=True),
+        Column("used at", wrap=True),
     )
-    shown = own[:most]
-    left = len(own) - len(shown)
+    shown, left = _by_file(own[:most]), len(own[most:] if most is not None else ())
+    starts = [n for n, one in enumerate(shown) if not n or one.site.file != shown[n - 1].site.file]
     return [
         Heading("values that left the gradient graph and went into a loss"),
         Paragraph(
@@ -62,14 +62,21 @@ def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) ->
             tuple(_cells(one, folder, called=called) for one in shown),
             left,
             "more; --show-all lists them" if left else "",
+            groups=tuple((n, shown_path(shown[n].site.file, folder)) for n in starts),
         ),
     ]
+
+
+def _by_file(cuts: Sequence[ActedCut]) -> list[ActedCut]:
+    """Return cuts with those of one file together, else in their order."""
+    files = list(dict.fromkeys(one.site.file for one in cuts))
+    return sorted(cuts, key=lambda one: files.index(one.site.file))
 
 
 def _cells(cut: ActedCut, folder: str, *, called: bool) -> tuple[Phrase, ...]:
     callers = [_line(one, cut.site, folder) for one in cut.callers]
     return (
-        Phrase(shown_line(cut.site.file, cut.site.line, folder), "place"),
+        Phrase(f"  {cut.site.line}", "place", to=cut.site),
         *([Phrase(", ".join(dict.fromkeys(callers)), "place")] if called else []),
         Phrase(cut.what),
         Phrase(_parameters(cut.names), "code"),

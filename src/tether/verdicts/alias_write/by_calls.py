@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.libraries import hands_out_state
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN
 from tether.finding import At, CallOf, Claim, Sentence, Step, Tensor, say
@@ -82,7 +83,7 @@ def _how(history: History, found: Sharing, story: SharedThenWritten) -> Sentence
         return say("nn.Parameter(t) makes a second object on the memory of t")
     if event.operation == "data.__set__":
         return say("assigning .data hands over the memory itself, not its values")
-    if event.inner != event.site and "state_dict" in history.site_of(event).expression:
+    if hands_out_state(history, event):
         return say("state_dict() holds detached tensors on the model's own memory")
     call, link = CallOf(story.shared), found.links.get(story.reader)
     if link is None:

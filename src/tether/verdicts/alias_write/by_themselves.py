@@ -90,7 +90,7 @@ def _operand(history: History, one: OddWrite) -> Iterator[Claim]:
                  x=Tensor(one.tensor))),
             Step("read", read.site, say("{x} is read afterwards", x=Tensor(one.tensor))),
         ),
-        repair=Repair(say("Use the call that makes a new tensor, or keep {x}.clone() before.",
+        repair=Repair(say("Use the call that makes a new tensor, or keep `{x!s}.clone()` before.",
                       x=Tensor(one.tensor))),
     )  # fmt: skip
 
@@ -187,7 +187,7 @@ def _gradient(history: History, one: OddWrite) -> Iterator[Claim]:
             Step("shared", given.site, say("assigned to more than one parameter")),
             written(history, one.write),
         ),
-        repair=Repair(say("Give each parameter its own: p.grad = {x}.clone().",
+        repair=Repair(say("Give each parameter its own: `p.grad = {x!s}.clone()`.",
                       x=Tensor(one.tensor))),
     )  # fmt: skip
 

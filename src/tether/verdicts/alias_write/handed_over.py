@@ -141,7 +141,7 @@ def _claim(history: History, first: _Reached, found: list[_Reached]) -> Claim:
             written(history, write),
             Step("read", reading.site, say("{whole} is read, with what was written", whole=whole)),
         ),
-        repair=Repair(say("Hand over a copy at {line}: {whole}.clone().", line=At(shared.site),
+        repair=Repair(say("Hand over a copy at {line}: `{whole!s}.clone()`.", line=At(shared.site),
                           whole=whole)),
         count=len({one.given.target.tensor for one in found}),
     )  # fmt: skip

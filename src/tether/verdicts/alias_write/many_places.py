@@ -323,7 +323,8 @@ def _cached(history: History) -> Iterator[Claim]:
                 written(history, act.write),
                 Step("read", history.events[read].site, say("used again, as changed")),
             ),
-            repair=Repair(say("Write into a copy: {x}.clone(), or return one from the function.",
+            repair=Repair(say("Write into a copy: `{x!s}.clone()`, or return one from the"
+                              " function.",
                           x=Tensor(act.tensor))),
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ from tether.analysis.dataflow import values_read
 from tether.analysis.history import History
 from tether.analysis.sharing.shared_memory import Sharing, unheard
 from tether.facts import UNKNOWN, Event, Operand, Site, Unseen
-from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import extent, may_overlap
 from tether.source.handing import gives_back
@@ -405,8 +405,8 @@ def _follower(
                  name=kept.name)),
         ),
         repair=Repair(
-            say("Copy at {line}: {code}.copy(), or tether.copy({x!s}, to='numpy').",
-                line=At(shared), code=history.site(shared).expression, x=x)
+            say("Copy at {line}: `{code!s}.copy()`, or `tether.copy({x!s}, to='numpy')`.",
+                line=At(shared), code=Code(shared), x=x)
         ),
         assumes=(
             say("a line that names the array reads it: reads of NumPy arrays are not recorded"),

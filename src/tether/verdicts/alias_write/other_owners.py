@@ -61,7 +61,7 @@ def _sent(history: History) -> Iterator[Claim]:
                 Step("shared", sent.site, say("the other process is given the memory itself")),
                 written(history, act.write),
             ),
-            repair=Repair(say("Send a copy: {x}.clone(), or wait until it was read.",
+            repair=Repair(say("Send a copy: `{x!s}.clone()`, or wait until it was read.",
                           x=Tensor(act.place.tensor))),
         )  # fmt: skip
 
@@ -132,7 +132,7 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
                          x=Tensor(act.place.tensor))),
                     written(history, act.write),
                 ),
-                repair=Repair(say("Take a copy each time: {code}.copy().", code=Code(site))),
+                repair=Repair(say("Take a copy each time: `{code!s}.copy()`.", code=Code(site))),
                 count=len(times),
             )  # fmt: skip
             break

@@ -171,7 +171,7 @@ def _claim(history: History, tensor: int, found: _ByAView) -> Claim:
             written(history, found.write),
             Step("read", read.site, say("{x} is read, with what was written", **parts)),
         ),
-        repair=Repair(say("If {x} is to keep its values, take a copy in each run, {code!s}.clone(),"
-                          " or add without writing in place.", **parts)),
+        repair=Repair(say("If {x} is to keep its values, take a copy in each run,"
+                          " `{code!s}.clone()`, or add without writing in place.", **parts)),
         count=len(runs.views),
     )  # fmt: skip

@@ -217,7 +217,7 @@ def _sum_claim(history: History, found: list[_SumInSummand]) -> Claim:
             written(history, one.last),
             Step("read", read.site, say("{x} is read, as it is now", x=x)),
         ),
-        repair=Repair(say("Begin with a copy: {x}.clone(); of a model's, copy.deepcopy(...) of its"
-                          " state_dict().", x=x)),
+        repair=Repair(say("Begin with a copy: `{x!s}.clone()`; of a model's, copy.deepcopy(...)"
+                          " of its state_dict().", x=x)),
         count=len(found),
     )  # fmt: skip

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tether.analysis.history import History
+from tether.analysis.libraries import hands_out_state, takes_state_in
 from tether.analysis.sharing.fillings import put_at
 from tether.analysis.sharing.holding import HeldAct, Holding, first_word
 from tether.facts import Holder, Site
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
+from tether.finding import Action, At, CallOf, Claim, Code, Repair, Segment, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.handing import given_back
 from tether.source.names import steps_in
@@ -132,28 +133,31 @@ def _attribute(name: str) -> str:
 def copied(history: History, shared: int, subject: str) -> Repair:
     """Return the repair of a call that shares memory: a copy, in the way that fits the call."""
     event = history.events[shared]
-    code = " ".join(history.site_of(event).expression.split())
     row = operation(event.operation)
-    if "load_state_dict" in code:
+    action: Action = ""
+    if takes_state_in(history, event):
         text = (
             "With assign=True the parameters are made on the memory of what is loaded: leave it"
             " out at {line}, or load a copy, copy.deepcopy(...) of the state."
         )
-    elif "state_dict" in code:
-        text = "Copy it at {line}: copy.deepcopy({code}), or tether.copy({code})."
+    elif hands_out_state(history, event):
+        action = "deep copy"
+        text = "Copy it at {line}: `copy.deepcopy({code!s})`, or `tether.copy({code!s})`."
     elif row.wraps:
         text = (
-            "Start from a copy at {line}: nn.Parameter(t.detach().clone()); to tie the two on"
+            "Start from a copy at {line}: `nn.Parameter(t.detach().clone())`; to tie the two on"
             " purpose, assign the same Parameter object to both."
         )
     elif event.operation == "data.__set__" and event.inner != event.site:
-        text = "Hand over a copy at {line}: {name}.clone()."
+        text = "Hand over a copy at {line}: `{name!s}.clone()`."
     elif event.operation == "data.__set__":
-        text = "Copy the values at {line}: target.data.copy_(source.data), or load_state_dict."
+        text = "Copy the values at {line}: `target.data.copy_(source.data)`, or load_state_dict."
     elif row.enters and row.own_counter:
-        text = "Copy at {line}: torch.tensor(...), or {code}.clone()."
+        text = "Copy at {line}: `torch.tensor(...)`, or `{code!s}.clone()`."
     elif row.leaves == "array":
-        text = "Copy at {line}: {code}.copy(), or tether.copy({name}, to='numpy')."
+        text = "Copy at {line}: `{code!s}.copy()`, or `tether.copy({name!s}, to='numpy')`."
     else:
-        text = "Copy at {line}: {code}.clone(), or tether.copy(...)."
-    return Repair(say(text, line=At(event.site), code=code or subject, name=subject))
+        text = "Copy at {line}: `{code!s}.clone()`, or tether.copy(...)."
+    name = Segment(subject, "name")
+    code = Code(event.site) if history.site_of(event).expression else name
+    return Repair(say(text, line=At(event.site), code=code, name=name), action)

@@ -179,6 +179,6 @@ def _claim(history: History, members: list[_TakenAgain]) -> Claim:
             *(written(history, at) for at in first.writes),
             Step("read", read.site, say("all of them show what was written last")),
         ),
-        repair=Repair(say("Keep a copy at {line}: {code}.clone().", **parts)),
+        repair=Repair(say("Keep a copy at {line}: `{code!s}.clone()`.", **parts)),
         count=len(members),
     )  # fmt: skip

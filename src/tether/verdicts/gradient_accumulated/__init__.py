@@ -22,21 +22,25 @@ PAGE = """
 # gradient-accumulated
 
 ## What it says
-A step used the gradient of this parameter, nothing cleared it, a later backward pass added to it,
-and a later step used the sum. Or the loss that another optimizer steps on goes through this
-parameter, too, and its gradient was still there when the parameter's own loss added to it. Or an
-optimizer steps for the first time, and the gradients that it uses have piled up since another one
-stepped alone and cleared nothing but its own. Or the other way round, as a note: a batch is cut
-into parts, the loss of each is divided by their number, and a step takes the gradient of each part
-alone, where all were to add up. Or some steps, as the last of an epoch, have fewer passes than the
-others and than the loss of each is divided by. Or the program itself moved all parameters by their
-gradients, as to the worst place nearby, a second backward pass added the gradients of that place,
-and a step uses the sums: a note, too. Or passes that an attack or a sampler makes for the gradient
-of its input give the parameters gradients as well, and these are still there when the loss that is
-trained adds its own. Or a step calls its closure several times, and the closure
-clears nothing. Or one line reads a gradient after each of several passes, nothing clears it
-between them, and what was read goes into a later loss: a note, since the sum may
-be meant.
+The finding says one of these:
+
+- Nothing cleared the gradient of this parameter after a step, a later backward pass added to it,
+  and a later step used the sum.
+- The loss that another optimizer steps on goes through this parameter, too, and its gradient was
+  still there when the parameter's own loss added to it.
+- An optimizer steps for the first time, and the gradients that it uses have piled up since another
+  one stepped alone and cleared nothing but its own.
+- A batch is cut into parts and the loss of each is divided by their number, but a step takes the
+  gradient of each part alone, where all were to add up (a note).
+- Some steps, as the last of an epoch, have fewer passes than the others, and than the loss of each
+  is divided by.
+- The program itself moved all parameters by their gradients, as to the worst place nearby, a second
+  backward pass added the gradients of that place, and a step uses the sums (a note).
+- Passes that an attack or a sampler makes for the gradient of its input give the parameters
+  gradients as well, and these are still there when the loss that is trained adds its own.
+- A step calls its closure several times, and the closure clears nothing.
+- One line reads a gradient after each of several passes, nothing clears it between them, and what
+  was read goes into a later loss (a note, since the sum may be meant).
 
 ## Why it matters
 Each step follows all gradients since the first one, most of them of old values: the loss falls

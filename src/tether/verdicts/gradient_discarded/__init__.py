@@ -25,25 +25,34 @@ PAGE = """
 # gradient-discarded
 
 ## What it says
-After backward this parameter had a gradient; when the optimizer stepped it was None or zero, since
-the line named cleared or overwrote it in between. So it was at every step. Or several passes of one
-line come before each step, and the line named clears all but the last; or it clears what one
-backward pass gave, and the step uses what another gave. Or each step takes several passes, and the
-line clears those that an epoch has left over, and the count for the next step may go on over that
-(a note). Or the line changed the gradient in place (a clipping, a scaling), and each time it was
-cleared and made anew before a step used it. Or the line clips gradients and never found any: there
-were none yet, or it was given an iterator that had been gone through. Or it clips gradients that
-still hold the scale of a gradient scaler, which divides them, and with them the limit, before the
-step. Or the program goes through an iterator of parameters, or of batches, a second time, where it
-gives nothing any more: what is done there is done once, or never (a note where nothing says that
-the program came there again). Or the line makes a new optimizer for each step, of a kind that goes
-by the gradients of earlier steps. Or the line computes a part of some losses, and a gradient scaler
-left out the step of each of them. Or passes go back through a copy of what is trained, a target
-network: its parameters get gradients that nothing uses (a note). Or a line that changes parameters
-by their gradients itself asks for this one's, and it is never there yet. Or the program reads an
-iterator of parameters again that its optimizer has gone through (a note). Or a line limits the
-gradients of an accumulation, and backward adds to them before the step uses the sum, which nothing
-limits; it is a note where the sum is limited as well, or where another loss adds to them.
+The finding says one of these:
+
+- After backward this parameter had a gradient; when the optimizer stepped it was None or zero,
+  since the line named cleared or overwrote it in between. So it was at every step.
+- Several passes of one line come before each step, and the line named clears all but the last; or
+  it clears what one backward pass gave, and the step uses what another gave.
+- Each step takes several passes, the line clears those that an epoch has left over, and the count
+  for the next step may go on over that (a note).
+- The line changed the gradient in place (a clipping, a scaling), and each time it was cleared and
+  made anew before a step used it.
+- The line clips gradients and never found any: there were none yet, or it was given an iterator
+  that had been gone through.
+- The line clips gradients that still hold the scale of a gradient scaler, which divides them before
+  the step, and with them the limit.
+- The line limits the gradients of an accumulation, and backward adds to them before the step uses
+  the sum, which nothing limits (a note where the sum is limited as well, or where another loss adds
+  to them).
+- The program goes through an iterator of parameters, or of batches, a second time, where it gives
+  nothing any more: what is done there is done once, or never (a note where nothing says that the
+  program came there again).
+- The program reads an iterator of parameters again that its optimizer has gone through (a note).
+- The line makes a new optimizer for each step, of a kind that goes by the gradients of earlier
+  steps.
+- The line computes a part of some losses, and a gradient scaler left out the step of each of them.
+- Passes go back through a copy of what is trained, a target network: its parameters get gradients
+  that nothing uses (a note).
+- A line that changes parameters by their gradients itself asks for this one's, and it is never
+  there yet.
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the

@@ -53,7 +53,8 @@ def lost_changes(history: History) -> Iterator[LostChange]:
             tensors = tuple(dict.fromkeys(one.tensor for one in fates))
             count = len({one.cleared for one in fates})
             if count > 1:
-                yield LostChange(*fates[0][1:], tensors, count)
+                first = fates[0]
+                yield LostChange(first.write, first.cleared, first.step, tensors, count)
 
 
 class _Changes:
@@ -149,8 +150,10 @@ class _Changes:
 def _handing_over(history: History) -> Numbers:
     """Return the calls that take, give or clear gradients; none where all of them clear."""
     handed = history.events.called(_hands_over)
-    seen = handed & ~history.events.called("zero_grad".__eq__)
-    return np.flatnonzero(handed & seen.any())
+    clears = history.events.called("zero_grad".__eq__)
+    if not (handed & ~clears).any():
+        return np.empty(0, np.int64)
+    return np.flatnonzero(handed)
 
 
 def _hands_over(name: str) -> bool:

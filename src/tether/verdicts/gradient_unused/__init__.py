@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import islice
 
 from tether.analysis.gradients.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.history import History
@@ -170,13 +171,15 @@ def _around(history: History, module: str, tensors: list[int], made: Site) -> It
     backward = history.backwards[-1]
     yield Step("loss", history.events[backward].site, say("this loss does not depend on it"))
     used = dict.fromkeys(line for tensor in tensors for line in lines.get(tensor, ()))
+    rows = Counter(history.site_of(one).row for one in history.events)
     for line in list(used)[:MOST_LINES]:
         yield Step("read", line, say("its values are used here"))
-        yield from around.deciding(line)
+        if rows[line.row] < len(history.backwards):  # what always runs, nothing decides about
+            yield from around.deciding(line)
     yield from _ended(history, tensors[0])
     if not used and history.facts_of_name(tensors[0]) is not None:
         yield from around.mentioned(made, module)
-    yield from around.loss(backward)
+    yield from islice(around.loss(backward), 1 if used else None)
 
 
 def _ended(history: History, tensor: int) -> Iterator[Step]:

@@ -41,8 +41,8 @@ def held_by_views(history: History, claim: Claim) -> Claim:
             *kept,
         ),
         repair=Repair(
-            say("Copy what is kept at {line}: {code}.clone(). A copy holds neither graph nor base.",
-                line=At(taken), code=Code(taken)),
+            say("Copy what is kept at {line}: `{code!s}.clone()`. A copy holds neither graph nor"
+                " base.", line=At(taken), code=Code(taken)),
         ),
     )  # fmt: skip
 

@@ -192,16 +192,18 @@ def _claim(history: History, kept: list[CutOff]) -> Claim:
 
 def copied(history: History, cut: Event, name: str) -> Repair:
     """Say how to keep a part alone: of a call that gives several, the part that is kept."""
-    line, code = At(cut.site), history.site_of(cut).expression or name
+    line, written = At(cut.site), history.site_of(cut).expression
+    code = Code(cut.site) if written else Segment(name)
     if len(cut.results) > 1:
         return Repair(
             say(
                 "Keep a copy of the part that is kept, of those which {code} ({line})"
                 " gives: .clone() of it.",
                 line=line,
-                code=Segment(code, "code"),
+                code=code,
             )
         )
     return Repair(
-        say("Give it memory of its own at {line}: {code}.clone().", line=line, code=code), "clone"
+        say("Give it memory of its own at {line}: `{code!s}.clone()`.", line=line, code=code),
+        "clone",
     )

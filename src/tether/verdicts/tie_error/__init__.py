@@ -30,17 +30,23 @@ graph was taken along, where that was computed, and the lines in the other proce
 may not be written in place it names what made the view such a one: the line that registered a
 backward hook on a module, the call of a custom Function, the `no_grad` block, or the `split`.
 
-## Why it matters
-PyTorch's messages say the rule and neither the tensor's name nor which of several ways out fits.
+A block under activation checkpointing (`torch.utils.checkpoint`) runs again in the backward pass.
+Where it goes another way than in the forward, its two runs are compared call by call. The finding
+names
 
-Where a block under activation checkpointing (`torch.utils.checkpoint`) runs again in the backward
-pass and goes another way than in the forward, its two runs are compared call by call. The finding
-names the line of the checkpoint, the first call that only one of the runs makes, or that is given
-or gives a tensor of another shape, type or device, and the line that changes what this hangs on: a
-cache that the block's own run fills, a flag that the program switches before the pass, `eval()`, a
-parameter that is frozen, numbers that are drawn anew. A call that leaves nothing for the gradient
-(a mask that the first run makes and keeps) is not taken for the reason. Where no call differs, the
-line of the checkpoint is named alone.
+- the line of the checkpoint;
+- the first call that only one of the runs makes, or that is given or gives a tensor of another
+  shape, type or device;
+- the line that changes what this hangs on: a cache that the block's own run fills, a flag that the
+  program switches before the pass, `eval()`, a parameter that is frozen, numbers that are drawn
+  anew.
+
+A call that leaves nothing for the gradient (a mask that the first run makes and keeps) is not taken
+for the reason. Where no call differs, the line of the checkpoint is named alone.
+
+## Why it matters
+PyTorch's messages state the rule that was broken. They do not say which tensor it is, nor which of
+several ways out fits the program.
 
 ## Known problems
 Which line changes a state of a block (an attribute, a container, a global) is read off the

@@ -45,7 +45,7 @@ class MadeOfArray(CopyQuestion):
         copy, name = copied.copy, self._words.name(copied.copy)
         released = copied.position + self._array_lives(copied, taken)
         for write in self._lives.written(copy, copied.position, released):
-            text = f"{self._words.line(write.at)} {write.verb} {name} while its array lives"
+            text = f"{self._words.line(write.at, copied)} {write.verb} {name} while its array lives"
             return WhyNeeded("yes", text, write.at)
         if taken.changed == "yes":
             text = f"the array that it was made of was written while {name} lives"
@@ -58,7 +58,7 @@ class MadeOfArray(CopyQuestion):
         for at in self._index.reads[copy.tensor]:
             row = operation(self._history.events[at].operation)
             if row.replaces and not row.makes:
-                return WhyNeeded("yes", f"at {self._words.line(at)} it {row.replaces}", at)
+                return WhyNeeded("yes", f"at {self._words.line(at, copied)} it {row.replaces}", at)
         if max(released, self._lives.until(copy)) == math.inf and not self._index.whole:
             return WhyNeeded("unknown", "both are alive where the recording ends")
         return None

@@ -22,7 +22,7 @@ from tether.analysis.copies.needs.writes import CopyWrites
 from tether.analysis.copies.relied_layout import ReliedLayout
 from tether.analysis.history import History
 from tether.facts import UNKNOWN
-from tether.operations.table import operation
+from tether.operations.table import operation, shown
 
 
 class Judge(CopyQuestion):
@@ -125,7 +125,8 @@ class Judge(CopyQuestion):
         """Say which call relies on how the elements lie, or may."""
         certain = text.startswith(("would copy", "would answer", "could not", "needs"))
         whole = all(one.source.strides == contiguous(one.source.shape) for one in parts)
-        text = f"{self._words.line(at)}, {self._history.events[at].operation}, {text}"
+        call = shown(self._history.events[at].operation)
+        text = f"{call} at {self._words.line(at, parts[0])} {text}"
         needed: Needed = "yes" if certain else "unknown"
         return WhyNeeded(needed, text, at, rounds=rounds or (whole and not certain))
 

@@ -93,7 +93,7 @@ class MemoryKept(CopyQuestion):
         # A program has its own order; a library's copy guards against that of other callers.
         for write in self._lives.written(source, UNKNOWN, math.inf):
             if write.at != copied.position and self._used_before(source, write.at):
-                text = f"{self._words.line(write.at)} writes {self._words.source(copied)}"
+                text = f"{self._words.line(write.at, copied)} writes {self._words.source(copied)}"
                 return WhyNeeded("unknown", f"{text} at other times", write.at)
         return None
 

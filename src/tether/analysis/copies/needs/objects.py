@@ -37,9 +37,11 @@ class AsObject(CopyQuestion):
             row = operation(self._history.events[at].operation)
             own = self._replaced(at, copy) or ("" if alone else row.own)
             if at > copied.position and own:
-                return WhyNeeded("yes", f"at {self._words.line(at)} it {own}", at)
+                return WhyNeeded("yes", f"at {self._words.line(at, copied)} it {own}", at)
             if at > copied.position and row.name == "save" and self._saved_apart(at, source, copy):
-                return WhyNeeded("yes", f"{self._words.line(at)} saves it as memory of its own", at)
+                return WhyNeeded(
+                    "yes", f"{self._words.line(at, copied)} saves it as memory of its own", at
+                )
         return self._named(copied)
 
     def _is_held(self, copied: Copied) -> bool:

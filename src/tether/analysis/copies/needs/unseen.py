@@ -70,7 +70,7 @@ class SeenByOthers(CopyQuestion):
         for one in self._lost_writes:
             meant = self._history.operand_of(one.tensor)
             if meant is not None and self._lives.memory(meant) in memories:
-                line = self._words.line(one.write)
+                line = self._words.line(one.write, copied)
                 text = f"what {line} writes was meant for it, or for its source"
                 return WhyNeeded("unknown", text, one.write)
         return None
@@ -130,7 +130,7 @@ class SeenByOthers(CopyQuestion):
                 return WhyNeeded("unknown", "another thread reads it", first)
             at = following(transfers, copied.position)
             if at != UNKNOWN:
-                text = f"the transfer of {self._words.line(at)} may read it for longer"
+                text = f"the transfer of {self._words.line(at, copied)} may read it for longer"
                 return WhyNeeded("unknown", text, at)
         return None
 

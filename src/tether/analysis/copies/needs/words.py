@@ -18,15 +18,19 @@ class CopyWords:
         self._index = index
         self._history = index.history
 
-    def line(self, position: int) -> str:
-        """Return the line of an event; for a library's copy the library's own."""
+    def line(self, position: int, copied: Copied) -> str:
+        """Return the line of an event, with its file where the copy stands in another.
+
+        For a library's copy the library's own.
+        """
         if not 0 <= position < len(self._history.events):
             return "the end of the recording"
         event = self._history.events[position]
         site = self._history.site_of(event)
-        if self._index.library and event.inner not in (UNKNOWN, event.site):
-            inner = self._history.site(event.inner)
-            return f"{Path(inner.file).name}:{inner.line}"
+        inside = self._index.library and event.inner not in (UNKNOWN, event.site)
+        place = self._history.site(event.inner) if inside else site
+        if inside or place.file != self._index.line_of(copied).file:
+            return f"{Path(place.file).name}:{place.line}" if place.line else "an unknown line"
         return f"line {site.line}" if site.line else "an unknown line"
 
     def source(self, copied: Copied) -> str:

@@ -23,7 +23,7 @@ class CopyWrites(CopyQuestion):
         """Find a write to the source while the copy lived."""
         source, copy, own = copied.source, copied.copy, self._index.own_step(copied)
         for write in self._lives.written(source, copied.since, self._lives.until(copy)):
-            written, line = write.written, self._words.line(write.at)
+            written, line = write.written, self._words.line(write.at, copied)
             if write.at == copied.position or self._put_back(copied, write.at):
                 continue
             if (write.at == own and write.verb == MAY) or self._is_past(copied, write):
@@ -78,7 +78,7 @@ class CopyWrites(CopyQuestion):
         if not doubled and self.replaces_source(copied):
             return None
         for write in self._lives.written(copy, copied.position, until):
-            text = f"{self._words.line(write.at)} {write.verb} {self._words.name(copy)}"
+            text = f"{self._words.line(write.at, copied)} {write.verb} {self._words.name(copy)}"
             why = "of which several elements would be one" if doubled else ""
             return WhyNeeded(
                 "yes", f"{text} {why or f'while {self._words.source(copied)} lives'}", write.at
@@ -115,8 +115,8 @@ class CopyWrites(CopyQuestion):
             if at > copied.position and (row.compares or row.selects == "comparison"):
                 beside = [one for one in event.reads if one.tensor != copy.tensor]
                 if any(one.storage == source.storage for one in beside):
-                    text = f"{self._words.line(at)} compares it with {self._words.source(copied)}"
-                    return WhyNeeded("yes", text, at)
+                    line, other = self._words.line(at, copied), self._words.source(copied)
+                    return WhyNeeded("yes", f"{line} compares it with {other}", at)
         return None
 
     def _changed(self, copied: Copied) -> WhyNeeded | None:
@@ -125,6 +125,11 @@ class CopyWrites(CopyQuestion):
         for one, name in (copied.copy, "it"), (copied.source, self._words.source(copied)):
             found = changes.after(one.tensor, copied.position)
             if found is not None:
-                text = f"{self._words.line(found.at)} {found.what.format(name=name)}"
-                return WhyNeeded("yes", text, found.at)
+                line = self._words.line(found.at, copied)
+                what = (
+                    f"writes the indices of {name}"
+                    if found.indices
+                    else f"gives {name} other values"
+                )
+                return WhyNeeded("yes", f"{line} {what}", found.at)
         return None
