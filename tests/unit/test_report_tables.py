@@ -154,7 +154,8 @@ def test_bytes_of_a_dtype(dtype, size):
 
 
 def table(*moments: dict[int, str], moment="step", held=(0, 1)) -> list[tuple[str, str]]:
-    trace = Trace(names=[Name(0, "net.w", 0), Name(1, "net.b", 0), Name(2, "w2", 0)])
+    names = [Name(0, "net.w", 0, holder=0), Name(1, "net.b", 0, holder=0), Name(2, "w2", 0)]
+    trace = Trace(names=names)
     trace.optimizers = [OptimizerFact("SGD", -1, 0, held)] if held else []
     trace.gradients = [Gradients(moment, n, -1, 0, one) for n, one in enumerate(moments)]
     return [(one.name, one.status) for one in gradients(History(trace))]
@@ -175,6 +176,10 @@ def test_only_what_an_optimizer_holds_counts():
         ("w2", "reached"),
     ]
     assert table() == []
+
+
+def test_what_only_keeps_numbers_is_no_parameter_of_the_program():
+    assert table({0: "some", 2: "none"}, moment="backward", held=()) == [("net.w", "reached")]
 
 
 def test_gradients_point_at_their_finding():
