@@ -83,15 +83,18 @@ def test_a_join_that_nothing_needs_has_one_advice(tmp_path):
 ROWS = """\
 import torch
 
-places = torch.nn.Embedding(50, 64)
+places = torch.nn.Embedding(500, 64)
 with torch.no_grad():
-    rows = places(torch.arange(0, 20))
-    print((rows * 2).sum())
+    for _ in range(3):
+        rows = places(torch.arange(0, COUNT))
+        print((rows * 2).sum())
 """
 
 
-@pytest.mark.parametrize(("rows", "said"), [(20, "a part of `places.weight`"), (50, "`places.wei")])
+@pytest.mark.parametrize(
+    ("rows", "said"), [(200, "a part of `places.weight`"), (500, "`places.wei")]
+)
 def test_a_copy_of_some_rows_is_told_as_a_part(rows, said, tmp_path):
-    text = ROWS.replace("20", str(rows))
+    text = ROWS.replace("COUNT", str(rows))
     (one,) = record_program(text, tmp_path).findings
     assert f"is a copy of {said}" in str(one.message)
