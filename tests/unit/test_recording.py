@@ -122,6 +122,7 @@ def example() -> Trace:
         array_lines=[facts.ArrayLine(1, "tobytes", False, 12, 49152)],
         array_calls=[facts.ArrayCall(1, 8, True, 4096, 64, 0, "no", 9, 8, "write", False, 1)],
         entered=[facts.Entered(8, 3, 7, 2, True, 1)],
+        on_others=[facts.OnOthers(8)],
         read_back=[facts.ReadBack(8, 7)],
         unmatched=[facts.Unmatched(7, 9, 0, "Linear", ("head.weight",), (1,), 2)],
         repeated=[facts.Repeated(8, 3)],

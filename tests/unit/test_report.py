@@ -620,6 +620,28 @@ def test_many_notes_on_next_to_nothing_are_one_line(count, nbytes, times, severi
     assert len([one for one in build(about).blocks if isinstance(one, FindingBlock)]) == count + 1
 
 
+@pytest.mark.parametrize(
+    ("calls", "nbytes", "times", "severity", "folded"),
+    [
+        (1000, 40 * 4096, 40, "note", True),
+        (1000, 50 * 16, 50, "note", False),  # one in twenty
+        (1000, 40 * 4096 + 1, 40, "note", False),
+        (1000, 40 * 16, 40, "warning", False),
+        (12, 16, 1, "note", False),
+    ],
+)
+def test_a_note_on_small_copies_among_many_calls_is_a_line(calls, nbytes, times, severity, folded):
+    about = example()
+    about.trace.events = [Event("add", 0, (), ())] * calls
+    copies = replace(
+        about.findings[0], slug="needless-copy", severity=severity, bytes=nbytes, count=times
+    )
+    about.findings = [copies]
+    line = "1 note on copies of 4.0 KiB or less each, which are fewer than one in 20 of the run's"
+    assert (line in render(build(about), 200)) == folded
+    assert bool([one for one in build(about).blocks if isinstance(one, FindingBlock)]) != folded
+
+
 def test_names_that_differ_in_one_number_are_one():
     layers = [f"net.{n}.norm{m}.weight" for n in (0, 1, 2, 5) for m in (1, 2)]
     assert folded([*layers, "head.bias"]) == [

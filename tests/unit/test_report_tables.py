@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tether.analysis.history import History
-from tether.facts import GRAD_OFF, Event, Gradients, Name, Operand, OptimizerFact, Site, Trace
+from tether.facts import (
+    GRAD_OFF,
+    Event,
+    Gradients,
+    Name,
+    OnOthers,
+    Operand,
+    OptimizerFact,
+    Site,
+    Trace,
+)
 from tether.finding import Finding
 from tether.report.filters import Selection, ignores, shown_path, silence
 from tether.report.tables.copies import Copy, copies, nbytes
@@ -30,22 +40,21 @@ X, PLAIN = tensor(1, 1), tensor(1, 1, grad=False)
     ("operation", "read", "result", "memory", "gradient", "copied"),
     [
         ("clone", X, tensor(2, 2), "owns", "keeps", 40),
-        ("clone", PLAIN, tensor(2, 2, grad=False), "owns", "keeps", 40),
+        ("clone", PLAIN, tensor(2, 2, grad=False), "owns", "none", 40),
         ("clone", X, tensor(2, 2, grad=False), "owns", "cuts", 40),
         ("detach", X, tensor(2, 1, grad=False), "shares", "cuts", 0),
-        ("detach", PLAIN, tensor(2, 1, grad=False), "shares", "cuts", 0),
+        ("detach", PLAIN, tensor(2, 1, grad=False), "shares", "none", 0),
         ("data.__get__", X, tensor(2, 1, grad=False), "shares", "cuts", 0),
         ("to", X, X, "shares", "keeps", 0),
         ("to", X, tensor(2, 2, dtype="float64"), "owns", "keeps", 80),
         ("long", X, tensor(2, 2, grad=False, dtype="int64"), "owns", "cuts", 80),
-        ("long", PLAIN, tensor(2, 2, grad=False, dtype="int64"), "owns", "cuts", 80),
+        ("long", PLAIN, tensor(2, 2, grad=False, dtype="int64"), "owns", "none", 80),
         ("contiguous", X, tensor(2, 1), "shares", "keeps", 0),
-        ("numpy", PLAIN, None, "shares", "cuts", 0),
+        ("numpy", PLAIN, None, "shares", "none", 0),
         ("item", X, None, "owns", "cuts", 40),
-        ("tensor", None, tensor(2, 2), "owns", "cuts", 40),
-        ("from_numpy", None, tensor(2, 2), "shares", "cuts", 0),
-        ("as_tensor", None, tensor(2, 2), "varies", "cuts", 0),
-        ("as_tensor", X, X, "shares", "cuts", 0),
+        ("tensor", None, tensor(2, 2), "owns", "none", 40),
+        ("from_numpy", None, tensor(2, 2), "shares", "none", 0),
+        ("as_tensor", X, X, "shares", "keeps", 0),
         ("Parameter", X, tensor(2, 1), "shares", "cuts", 0),
     ],
 )
@@ -65,6 +74,26 @@ def test_an_array_that_was_exported_before_is_shared():
     back = Event("as_tensor", 1, (), (tensor(2, 7, grad=False),))
     made = copies(Trace(sites=[Site("/m.py", 1), Site("/m.py", 2)], events=[out, back]))
     assert [one.memory for one in made] == ["shares", "shares"]
+
+
+def test_a_tensor_on_the_memory_of_an_array_shares_it_and_another_owns():
+    sites = [Site("/m.py", 1), Site("/m.py", 2)]
+    shares = Event("as_tensor", 0, (), (tensor(1, 1, grad=False),))
+    owns = Event("Tensor", 1, (), (tensor(2, 2, grad=False),))
+    made = copies(Trace(sites=sites, events=[shares, owns], on_others=[OnOthers(0)]))
+    assert [(one.memory, one.bytes) for one in made] == [("shares", 0), ("owns", 40)]
+
+
+def test_a_line_that_shares_one_array_and_copies_another_varies():
+    events = [Event("as_tensor", 0, (), (tensor(n, n, grad=False),)) for n in range(2)]
+    (made,) = copies(Trace(sites=[Site("/m.py", 1)], events=events, on_others=[OnOthers(1)]))
+    assert (made.memory, made.count, made.bytes) == ("varies", 2, 40)
+
+
+def test_a_leaf_made_of_a_tensor_with_a_graph_has_no_way_back():
+    leaf = X._replace(tensor=2, storage=2, leaf=True)
+    assert row(Event("tensor", 0, (X,), (leaf,))).gradient == "cuts"
+    assert row(Event("as_tensor", 0, (X,), (leaf._replace(leaf=False),))).gradient == "keeps"
 
 
 def test_copy_into_a_tensor():
@@ -125,7 +154,8 @@ def test_bytes_of_a_dtype(dtype, size):
 
 
 def table(*moments: dict[int, str], moment="step", held=(0, 1)) -> list[tuple[str, str]]:
-    trace = Trace(names=[Name(0, "net.w", 0), Name(1, "net.b", 0), Name(2, "w2", 0)])
+    names = [Name(0, "net.w", 0, holder=0), Name(1, "net.b", 0, holder=0), Name(2, "w2", 0)]
+    trace = Trace(names=names)
     trace.optimizers = [OptimizerFact("SGD", -1, 0, held)] if held else []
     trace.gradients = [Gradients(moment, n, -1, 0, one) for n, one in enumerate(moments)]
     return [(one.name, one.status) for one in gradients(History(trace))]
@@ -146,6 +176,10 @@ def test_only_what_an_optimizer_holds_counts():
         ("w2", "reached"),
     ]
     assert table() == []
+
+
+def test_what_only_keeps_numbers_is_no_parameter_of_the_program():
+    assert table({0: "some", 2: "none"}, moment="backward", held=()) == [("net.w", "reached")]
 
 
 def test_gradients_point_at_their_finding():

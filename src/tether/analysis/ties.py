@@ -7,7 +7,7 @@ written and where, and where it was read. Rows are listed whether or not a verdi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from tether.analysis.history import History
@@ -205,16 +205,32 @@ class Ties:
             )
 
     def _is_one_place(self, act: HeldAct, other: Holder) -> bool:
-        """Whether a place is that which was written, in the one module that has the tensor.
+        """Whether a place is that which was written, and two names lead to what it is in.
 
-        Two variables, or a method's own object, lead to it by two names.
+        Not where one module is in several places of a container, on purpose or by mistake; nor
+        where an optimizer trains it under two names.
         """
-        modules = {one.holder for one in self._history.facts_of_names(act.tensor)}
-        if act.by is None or len(modules) != 1 or UNKNOWN in modules:
+        written = () if act.by is None else (act.by,)
+        if other.kind == "state":  # of an optimizer, whose own line may name the dictionary alone
+            beside = [one for one in act.others if one.kind == "state"]
+            return bool(written) and len(beside) == 1 and _ends(written) == _ends(beside)
+        stepped = self._history.events[act.write].operation == "step"
+        if (stepped and not written) or not self._are_of_one_module(act.tensor, (*written, other)):
             return False
-        names = (act.by.name, other.name, self._history.names_of(act.tensor)[0])
-        ends = {steps_in(name)[-1] for name in names}
-        return len(ends) == 1 and {act.by.kind, other.kind} <= {"attribute", "variable"}
+        slots = [one for one in (*written, *act.others) if one.kind == "slot"]
+        return not (are_alike(slots) or are_of_one_module(slots))
+
+    def _are_of_one_module(self, tensor: int, places: Sequence[Holder]) -> bool:
+        """Whether places are that of a tensor in the one module that has it.
+
+        Two variables, a method's own object, or two modules around that one lead to it.
+        """
+        modules = {one.holder for one in self._history.facts_of_names(tensor)}
+        if len(modules) != 1 or UNKNOWN in modules:
+            return False
+        own = steps_in(self._history.names_of(tensor)[0])[-1]
+        kinds = {one.kind for one in places}
+        return _ends(places) == {own} and kinds <= {"attribute", "variable", "slot"}
 
     def _filled_at(self, holding: Holding, act: HeldAct, others: list[Holder]) -> list[Site]:
         """Return the lines that put an object into some places."""
@@ -373,6 +389,11 @@ def _variable_weight(holding: Holding, other: Holder) -> int:
         return 30
     target = holding.target_of(other)
     return 5 if target and first_word(target) == first_word(other.name) else 25
+
+
+def _ends(holders: Iterable[Holder]) -> set[str]:
+    """Return the last steps to some places: ``.weight`` of ``net.0.weight``."""
+    return {steps_in(one.name)[-1] for one in holders}
 
 
 # -- facts that weigh -----------------------------------------------------------------------

@@ -17,6 +17,12 @@ class Taken(NamedTuple):
     memory: MemoryId = MemoryId(UNKNOWN)  # the array's own, as `StorageFact` has it
 
 
+class OnOthers(NamedTuple):
+    """A call made a tensor on memory that PyTorch has not allocated: an array's, a buffer's."""
+
+    event: EventId
+
+
 class ArrayCopied(NamedTuple):
     """A call was given an array, a copy of another one that lives: both had the same elements.
 

@@ -16,6 +16,7 @@ from tether.facts.arrays import (
     ArrayLine,
     Drawn,
     MappedFile,
+    OnOthers,
     Refilled,
     Rewritten,
     Taken,
@@ -183,6 +184,7 @@ class Trace:
     array_lines: list[ArrayLine] = field(default_factory=list)
     array_calls: list[ArrayCall] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)
+    on_others: list[OnOthers] = field(default_factory=list)
     read_back: list[ReadBack] = field(default_factory=list)
     unmatched: list[Unmatched] = field(default_factory=list)
     repeated: list[Repeated] = field(default_factory=list)

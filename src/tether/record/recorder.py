@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, Callers, EventId, Followed, Moment, SiteId, Trace
+from tether.facts import UNKNOWN, Callers, EventId, Followed, Moment, OnOthers, SiteId, Trace
 from tether.record.arrays.calls import ArrayCallLog
 from tether.record.arrays.copies import ArrayCopyLog
 from tether.record.arrays.mapped_files import MappedFiles
@@ -244,6 +244,7 @@ class Recorder:
             "array_lines": list(self.array_calls.lines()),
             "array_calls": list(self.array_calls.facts()),
             "entered": list(self.same.entered.facts),
+            "on_others": [OnOthers(EventId(event)) for event in self.arrays.on_others],
             "read_back": list(self.read_back.facts),
             "unmatched": list(tape.unmatched),
             "repeated": self.repeats.facts(),

@@ -30,11 +30,13 @@ from tether.report.document.grouping import ends
 from tether.report.document.text import render
 from tether.report.filters import shown_line
 from tether.report.page.shown_cards import as_card
-from tether.report.tables.gradients import shortest_names
+from tether.report.tables.gradients import Status, shortest_names
 from tether.report.tables.ties import of_name
 from tether.report.why_shared import downward, upward
 
 MANY_LINKS = 12
+MOST_OTHERS = 4
+"""Tensors of the same name that are named when another is asked for."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def why(name: str, about: Findings) -> Answer:
         or full in (one.subject, *one.also)
         or full in _lines(one, about)
     ]
+    document.blocks += _others(full, tensors, about)
     document.blocks += (finding_block(n + 1, about.findings[n], about) for n in numbers)
     document.blocks += of_name(full, tensors, about.ties, partial(_at, about))
     document.blocks += _gradient(full, about)
@@ -97,7 +100,8 @@ def _named(name: str, about: Findings) -> tuple[str, set[int]]:
     for fact in trace.names:
         by_name.setdefault(fact.name, set()).add(fact.tensor)
     if name in by_name:
-        return name, by_name[name]
+        best = {one for one in by_name[name] if about.history.name_of(one) == name}
+        return name, best or by_name[name]
     inside = [known for known in by_name if known.startswith((f"{name}.", f"{name}["))]
     if inside:
         return name, set().union(*(by_name[known] for known in inside))
@@ -175,17 +179,39 @@ def _unknown(name: str, known: Iterable[str], trace: Trace) -> NoReturn:
     raise LookupError(f"no tensor is called {name!r} in this recording: {hint}")
 
 
+def _others(name: str, tensors: AbstractSet[int], about: Findings) -> Iterator[Block]:
+    """Name the tensors that were called so for a while, and have names of their own."""
+    names = shortest_names(about.history)
+    called = {one.tensor for one in about.trace.names if one.name == name}
+    others = list(dict.fromkeys(names[one] for one in sorted(called - tensors)))
+    if others:
+        text = ", ".join(others[:MOST_OTHERS])
+        left = len(others) - MOST_OTHERS
+        text += f" and {left} more" if left > 0 else ""
+        were, these = ("were", "these") if len(others) > 1 else ("was", "it")
+        text += f" {were} called {name} for a while too; this answer is not about {these}."
+        yield Paragraph((Phrase(text),))
+
+
 def _gradient(name: str, about: Findings) -> Iterator[Block]:
-    for row in about.gradients:
-        if row.name == name:
-            words = {
-                "reached": "The gradient reached it.",
-                "zero": "Its gradient was there and was exactly zero each time it was looked at.",
-                "none": "It had no gradient whenever one was asked for.",
-            }
-            yield Paragraph((Phrase(words[row.status]),))
-            if row.status == "none" and row.finding is None:
-                yield from _cut_at(name, about)
+    rows = [row for row in about.gradients if row.name == name]
+    for status, count in Counter(row.status for row in rows).items():
+        words = _ONE[status] if len(rows) == 1 else f"Of {count} of {len(rows)} {_MANY[status]}"
+        yield Paragraph((Phrase(words),))
+    if any(row.status == "none" and row.finding is None for row in rows):
+        yield from _cut_at(name, about)
+
+
+_ONE: dict[Status, str] = {
+    "reached": "The gradient reached it.",
+    "zero": "Its gradient was there and was exactly zero each time it was looked at.",
+    "none": "It had no gradient whenever one was asked for.",
+}
+_MANY: dict[Status, str] = {
+    "reached": "parameters called so the gradient was there.",
+    "zero": "parameters called so the gradient was exactly zero each time it was looked at.",
+    "none": "parameters called so there was no gradient whenever one was asked for.",
+}
 
 
 def _cut_at(name: str, about: Findings) -> Iterator[Block]:

@@ -212,6 +212,14 @@ class Events(Sequence[Event]):
             some = positions[begin : begin + BLOCK]
             yield from zip(some.tolist(), self._many(some), strict=True)
 
+    def graded(self, *places: Place) -> Numbers:
+        """Return for each event whether something that it read, returned or wrote requires grad."""
+        found = np.zeros(len(self), bool)
+        requires = self.operands.column("kind") & 2 > 0
+        at, rows = self.touched(*places)
+        found[at[requires[rows]]] = True
+        return found
+
     def touched(self, *places: Place) -> tuple[Numbers, Numbers]:
         """Return for each operand that events read, returned or wrote its event and its position.
 

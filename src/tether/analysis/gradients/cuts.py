@@ -116,11 +116,22 @@ class Cuts:
             if at < 0 or at in seen or not flow.carries[at]:
                 continue
             seen.add(at)
-            leaves = self._leaves(way)
+            leaves = self._may_leave[at] and self._leaves(way)
             if leaves:
                 yield Met(at, way.entered, backward)
             if not leaves or events[at].grad_mode != GRAD_ON:  # there each layer leaves by itself
                 waiting += self._before(way)
+
+    @cached_property
+    def _may_leave(self) -> bytes:
+        """For each call whether it read what has a graph and may have given nothing that has one.
+
+        With gradients on what it gave and requires grad has one.
+        """
+        events = self._history.events
+        read, gave = events.graded("reads"), events.graded("results", "writes")
+        found: bytes = (read & ~(gave & (events.column("grad_mode") == GRAD_ON))).tobytes()
+        return found
 
     def _leaves(self, way: _Way) -> bool:
         """Whether a call read values that have a graph, and nothing that it gave has one.

@@ -15,6 +15,7 @@ import contextlib
 import sys
 import weakref
 import zlib
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -89,6 +90,7 @@ class ArrayWatch:
         self.small = SmallArrays(tape)
         self.on_foreign: Callable[[int, SharedBy], None] = lambda *_: None
         self.on_many: Callable[[], None] = lambda: None
+        self.on_others = array("q")  # calls that made a tensor of memory that is not PyTorch's
         self.lives: dict[int, int] = {}  # export -> events recorded when its array was gone
         self._memories: dict[int, int] = {}  # id of the root array -> memory number
         same.taken.number = lambda root: self._memory_of(root, None)
@@ -181,7 +183,11 @@ class ArrayWatch:
         if not isinstance(result, torch.Tensor):
             return None
         storage = who.storage_of(result)
-        if storage is None or storage.memory != UNKNOWN:
+        if storage is None:
+            return None
+        if not result.untyped_storage().resizable():
+            self.on_others.append(event)  # PyTorch has no allocator for it: it was there before
+        if storage.memory != UNKNOWN:
             return None
         if tensor is None:
             return self._entered_from_array(event, site, root, data, result)

@@ -182,7 +182,8 @@ def _copies(about: Findings) -> dict[Place, PlaceEffect]:
         place = key(row.site, row.operation, about.trace.folder), row.operation
         effect = found.setdefault(place, PlaceEffect(row.site, row.operation))
         effect.memory.add(row.memory)
-        effect.gradient.add(row.gradient)
+        if row.gradient != "none":
+            effect.gradient.add(row.gradient)
         effect.count += row.count
         effect.bytes += row.bytes
     return found

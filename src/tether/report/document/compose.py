@@ -26,7 +26,6 @@ from tether.report.document.copy_tables import copy_blocks
 from tether.report.document.findings import ALL, Findings, counted
 from tether.report.document.gradient_tables import gradient_blocks
 from tether.report.document.grouping import (
-    SLIGHT,
     Alike,
     ends,
     grouped,
@@ -152,16 +151,16 @@ def _verdicts(about: Findings) -> list[Block]:
     numbered = list(enumerate(about.findings, start=1))
     if about.show_all:
         return [group_block(Alike((number,)), about) for number, _ in numbered]
-    own, few = without_slight([(number, one) for number, one in numbered if not one.library])
+    users = [(number, one) for number, one in numbered if not one.library]
+    own, slight = without_slight(users, len(about.trace.events))
     groups = grouped(own)
     blocks: list[Block] = [group_block(one, about) for one in groups[:MANY_FINDINGS]]
     left = [about.findings[n - 1] for one in groups[MANY_FINDINGS:] for n in one.numbers]
     if left:
         blocks.append(_left_out(f"... and {counted(len(left), 'more finding')}", left))
-    if few:
-        limit = bytes_text(SLIGHT)
-        text = f"{counted(len(few), 'note')} on copies of {limit} or less in the whole run"
-        blocks.append(_left_out(text, few))
+    for some in slight:
+        text = f"{counted(len(some.findings), 'note')} {some.text}"
+        blocks.append(_left_out(text, some.findings))
     libraries = [one for one in about.findings if one.library]
     if libraries:
         packages = ", ".join(dict.fromkeys(one.library for one in libraries))

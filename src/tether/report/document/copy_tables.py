@@ -69,7 +69,10 @@ def _copy_cells(row: Copy) -> tuple[Phrase, ...]:
         Phrase(row.site.expression or row.site.target, "code"),
         Phrase(shown(row.operation)),
         Phrase(row.memory, "strong" if row.memory == "shares" else "plain"),
-        Phrase(row.gradient, "warning" if row.gradient == "cuts" else "plain"),
+        Phrase(
+            "-" if row.gradient == "none" else row.gradient,
+            "warning" if row.gradient == "cuts" else "plain",
+        ),
         Phrase(f"{row.count:,}{f' in {row.ranks}' if row.ranks else ''}"),
         Phrase(bytes_text(row.bytes) if row.memory != "shares" else "-"),
     )

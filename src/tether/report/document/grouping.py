@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from tether.analysis.speaking import bytes_text
 from tether.finding import SEVERITIES, Evidence, Finding, Said
 from tether.verdicts import VERDICTS
 from tether.verdicts.base import DAMAGES
@@ -16,6 +17,9 @@ MANY_ALIKE = 4
 SLIGHT = 4 << 10
 """Bytes in a whole run up to which a copy costs no more than its call (`tether bench x.clone()`:
 1.2 microseconds at 16 bytes as at 4 KiB, 1.8 at 16 KiB)."""
+SHARE = 20
+"""Copies of `SLIGHT` bytes that are one in so many of a training step's calls take 0.1 % of its
+time, by an index 0.4 % (`benchmarks/small_copies.py`): less than two runs of one program differ."""
 SELDOM = 64
 """Runs of a line from which its calls alone take a tenth of a millisecond and more."""
 
@@ -81,18 +85,40 @@ Numbered = list[tuple[int, Finding]]
 """Findings with their numbers from 1."""
 
 
-def without_slight(findings: Numbered) -> tuple[Numbered, list[Finding]]:
-    """Return the findings, and apart from them the notes on next to nothing, where many are."""
-    few = [one for _, one in findings if _is_slight(one)]
-    if len(few) < MANY_ALIKE:
-        return findings, []
-    return [(number, one) for number, one in findings if not _is_slight(one)], few
+class Slight(NamedTuple):
+    """Notes that are told in one line: copies whose cost is not to be seen."""
+
+    text: str  # what they have in common
+    findings: list[Finding]
+
+
+def without_slight(findings: Numbered, calls: int) -> tuple[Numbered, list[Slight]]:
+    """Return the findings, and apart from them the notes on next to nothing.
+
+    A copy of little among many of a run's `calls` is; of less in the whole run, where many are.
+    """
+    within = [one for _, one in findings if _is_small(one) and one.count * SHARE < calls]
+    few = [one for _, one in findings if one not in within and _is_slight(one)]
+    few *= len(few) >= MANY_ALIKE
+    limit = bytes_text(SLIGHT)
+    folded = [
+        Slight(f"on copies of {limit} or less each, which are fewer than one in {SHARE} of the"
+               f" run's calls", within),
+        Slight(f"on copies of {limit} or less in the whole run", few),
+    ]  # fmt: skip
+    apart = [*within, *few]
+    return [each for each in findings if each[1] not in apart], [one for one in folded if one[1]]
+
+
+def _is_small(one: Finding) -> bool:
+    """Whether a note is on the cost of copies that are small each, whatever they are together."""
+    cost = one.severity == "note" and _DAMAGE.get(one.slug) == DAMAGES.index("cost")
+    return cost and one.bytes is not None and one.bytes <= SLIGHT * one.count
 
 
 def _is_slight(one: Finding) -> bool:
     """Whether a note is on the cost of few bytes, and of few calls."""
-    cost = one.severity == "note" and _DAMAGE.get(one.slug) == DAMAGES.index("cost")
-    return cost and one.bytes is not None and one.bytes <= SLIGHT and one.count < SELDOM
+    return _is_small(one) and (one.bytes or 0) <= SLIGHT and one.count < SELDOM
 
 
 # -- the two ends ----------------------------------------------------------------------------

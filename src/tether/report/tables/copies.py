@@ -9,14 +9,16 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tether.facts import GRAD_ON, Event, Operand, Site, Trace
+from tether.facts import Event, Operand, Site, Trace
 from tether.operations.table import operation
 from tether.regions import element_size
 from tether.store.columns import Events, columns_of
 from tether.store.numbers import Numbers
 
 Memory = Literal["owns", "shares", "varies"]
-Gradient = Literal["keeps", "cuts"]
+Gradient = Literal["keeps", "cuts", "none"]
+"""What became of a gradient: "none" where nothing that was copied had one to keep or to cut."""
+
 Needed = Literal["yes", "no", "unknown"]
 
 
@@ -60,12 +62,13 @@ def copies(
     sums: dict[_Key, _Sum] = {}
     events = columns_of(trace.events)
     since = _first_seen(events)
+    on_others = {trace.position(one.event) for one in trace.on_others}
     compiled = {number for number, one in enumerate(trace.spans) if one.kind == "compiled"}
     for at, event in events.where(lambda name: operation(name).converts):
         if event.site >= 0 and event.span not in compiled:  # a backend may make it or not
             before = (*event.reads, *event.results)
             known = {int(one.storage) for one in before if since[one.storage + 1] < at}
-            memory = _memory(event, known)
+            memory: Memory = "shares" if at in on_others else _memory(event, known)
             library = event.inner not in (-1, event.site)
             key = _Key(event.site, event.operation, _gradient(event), library)
             total = sums.setdefault(key, _Sum())
@@ -111,7 +114,7 @@ def _need(
 
 
 def _memory(event: Event, known: set[int]) -> Memory:
-    """Say whether what came out uses memory that was there before the call."""
+    """Say whether what came out uses memory of a tensor that was there before the call."""
     row = operation(event.operation)
     if row.memory:
         return row.memory
@@ -120,30 +123,21 @@ def _memory(event: Event, known: set[int]) -> Memory:
     shared = [operand.storage in before for operand in event.results]
     if not shared:
         return "varies"
-    if row.enters and not event.reads and not any(shared):
-        return "varies"  # as_tensor of a list owns, of an array seen for the first time shares
     return "shares" if all(shared) else "varies" if any(shared) else "owns"
 
 
 def _gradient(event: Event) -> Gradient:
-    """Say whether a gradient could flow from the result back to what was read.
-
-    Seen where something read requires grad; by the nature of the operation elsewhere.
-    """
-    row = operation(event.operation)
-    if row.cuts or row.exports or row.enters:
-        return "cuts"
+    """Say whether a gradient could flow from the result back to what was read."""
     filled = event.operation == "copy_"
+    given = [one for one in event.reads[filled:] if one.requires_grad]
+    if not given:
+        return "none"
+    row = operation(event.operation)
     out = event.writes if filled else event.results
-    if any(operand.requires_grad for operand in event.reads[filled:]):
-        return "keeps" if any(operand.requires_grad for operand in out) else "cuts"
-    if event.grad_mode != GRAD_ON or any(not _differentiable(operand) for operand in out):
-        return "cuts"
-    return "keeps"
-
-
-def _differentiable(operand: Operand) -> bool:
-    return "float" in operand.dtype or "complex" in operand.dtype
+    tracked = [one for one in out if one.requires_grad]
+    same = {one.tensor for one in given}
+    kept = any(not one.leaf or one.tensor in same for one in tracked)
+    return "keeps" if kept and not (row.cuts or row.exports) else "cuts"
 
 
 def _moved(event: Event) -> int:

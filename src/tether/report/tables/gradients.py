@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.training.unmoved import Training
-from tether.facts import Gradients, TensorId, Trace
+from tether.facts import UNKNOWN, Gradients, TensorId, Trace
 from tether.finding import Finding
 
 Status = Literal["reached", "zero", "none"]
@@ -36,8 +36,8 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
     """Return a row for each parameter that an optimizer holds, by name.
 
     Judged where the optimizer was about to step, since many programs clear gradients at the end;
-    where nothing stepped, after each backward pass, and for parameters no optimizer holds too. One
-    that no optimizer holds, and that a finding is about, has a row as well.
+    where nothing stepped, after each backward pass, and for all that the program trains. One that
+    no optimizer holds, and that a finding is about, has a row as well.
     """
     trace = history.trace
     trained = any(one.moment in ("step", "backward") for one in trace.gradients)
@@ -47,7 +47,7 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
     training = history.get(Training)
     numbered = [(n, one) for n, one in enumerate(findings) if one.slug not in _OF_COST]
     why = {tensor: n for n, one in reversed(numbered) for tensor in one.tensors}
-    seen = _statuses(trace, names) | _of_none(history, why, names)
+    seen = _statuses(history, names) | _of_none(history, why, names)
     rows = [
         Gradient(
             names.get(tensor, f"parameter {tensor}"),
@@ -65,18 +65,39 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
     return rows
 
 
-def _statuses(trace: Trace, names: Mapping[int, str]) -> dict[int, Counter[str]]:
+def _statuses(history: History, names: Mapping[int, str]) -> dict[int, Counter[str]]:
     """Return what the gradient of each parameter was seen to be, and how often."""
+    trace, held = history.trace, history.held
     if not trace.gradients:
         return {}
-    held = {tensor for one in trace.optimizers for tensor in one.tensors}
     judged = held or names.keys()
     seen: dict[int, Counter[str]] = {tensor: Counter() for tensor in held}
     for moment in _judged_at(trace):
         for tensor, status in moment.status.items():
             if tensor in judged:
                 seen.setdefault(tensor, Counter())[status] += 1
-    return seen
+    return {
+        tensor: statuses
+        for tensor, statuses in seen.items()
+        if tensor in held or statuses.keys() != {"none"} or _is_trained(history, tensor)
+    }
+
+
+def _is_trained(history: History, tensor: int) -> bool:
+    """Whether a tensor that no optimizer holds, and that got no gradient, might have got one.
+
+    A module has registered it, the program asked for its gradient, or a graph leads to it. A copy
+    of parameters that only keeps numbers is a Parameter by its class alone.
+    """
+    if any(one.holder != UNKNOWN for one in history.facts_of_names(tensor)):
+        return True
+    operand = history.operand_of(tensor)
+    if operand is None or tensor in history.asked:
+        return operand is not None
+    calls = (history.events[at] for at in history.readers(operand, UNKNOWN))
+    return any(
+        one.requires_grad and one.tensor != tensor for event in calls for one in event.results
+    )
 
 
 def _of_none(

@@ -252,6 +252,7 @@ def _what(history: History, need: Need, copied: Copied) -> Sentence:
     if plain and copied.since == copied.position and origin:
         return say("a copy of {it}", it=_code(origin))
     name = history.name_of(copied.source.tensor).strip("`")
+    some = "" if _is_whole(history, copied) else "a part of "
     if _renamed(history, copied):
         first = history.events[copied.since]
         return say(
@@ -259,12 +260,13 @@ def _what(history: History, need: Need, copied: Copied) -> Sentence:
             call=shown(first.operation), line=At(first.site),
         )  # fmt: skip
     if not computes(event):
-        known = say("a copy of {it}, element by element,", it=_code(name))
+        known = say("a copy of {some}{it}, element by element,", it=_code(name), some=some)
         return known if name else say("a copy")
     if name == history.name_of(copied.copy.tensor).strip("`"):
         given = shown(event.operation)
         return say("what {call} was given, element by element, a copy", call=given)
-    return say("{it} over again, element by element, a copy", it=_code(name))
+    text = "{some}{it} over again, element by element, a copy"
+    return say(text, it=_code(name), some=some)
 
 
 def _renamed(history: History, copied: Copied) -> bool:
@@ -302,7 +304,7 @@ def _instead(history: History, need: Need, copied: Copied) -> Sentence:
         first = history.events[copied.since]
         text = "Use what {call} is given at {line}: that has the same elements already."
         return say(text, call=shown(first.operation), line=At(first.site))
-    whole = math.prod(copied.copy.shape) == math.prod(_shape_of(history, copied))
+    whole = _is_whole(history, copied)
     several = whole and row.joins and len({_origin(history, one) for one in need.executions}) > 1
     if it is None or several:
         return say("Use what it was made of: that has the same elements already.")
@@ -338,6 +340,11 @@ def _called(history: History, tensor: int) -> Segment | None:
     if not history.names_of(tensor) and history.made_at(tensor) == UNKNOWN:
         return None
     return _code(history.name_of(tensor).strip("`"))
+
+
+def _is_whole(history: History, copied: Copied) -> bool:
+    """Whether a copy has as many elements as what it is a copy of."""
+    return math.prod(copied.copy.shape) == math.prod(_shape_of(history, copied))
 
 
 def _shape_of(history: History, copied: Copied) -> tuple[int, ...]:

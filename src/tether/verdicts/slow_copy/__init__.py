@@ -11,7 +11,7 @@ from itertools import chain
 
 from tether.analysis.history import History, shortened
 from tether.analysis.surroundings import WaysThere
-from tether.facts import UNKNOWN
+from tether.facts import UNKNOWN, Operand
 from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
 from tether.operations.table import operation
 from tether.source.calls import copied_text
@@ -204,20 +204,23 @@ def _claim(history: History, one: Slow) -> Claim:
     target = history.site_of(event).target if one.done in ("copied", "made") else ""
     subject = target or _name(history, one)  # the copy, before what it is made of
     told = event.results[0] if target or one.done == "made" else one.operand
+    wholes = ((_whole(history, each), each.tensor) for each in one.others)
+    also = dict.fromkeys(own if whole == UNKNOWN else whole for whole, own in wholes)
     return Claim(
-        tensors=(told.tensor,),
+        tensors=(told.tensor, *also),
         cause=(one.at, one.done),
         site=event.site,
         operation=event.operation,
         message=say(
-            "{name} ({line}) is {done} in a slow way: {what}.",
+            "{name}{more} ({line}) {are} {done} in a slow way: {what}.",
             name=Segment(f"`{subject}`", "name"), line=At(event.site), done=one.done, what=one.what,
+            more=_and_others(len(also)), are="are" if also else "is",
         ),
         story=tuple(_story(history, one)),
         repair=Repair(say("{fix}", fix=one.fix)),
         subject=subject,
         assumes=(say(NOT_COMPARED if one.spec is None else NOT_TIMED),),
-        count=one.times,
+        count=_runs(history, one),
         bytes=one.nbytes or None,
     )  # fmt: skip
 
@@ -225,7 +228,7 @@ def _claim(history: History, one: Slow) -> Claim:
 def _story(history: History, one: Slow) -> Iterator[Step]:
     """Say where it is made, from where that was asked for, and what is done with it then."""
     event = history.events[one.at]
-    made = say("{call} here, {times}", call=event.operation, times=_times(one.times))
+    made = say("{call} here, {times}", call=event.operation, times=_times(_runs(history, one)))
     yield Step("made", event.site, made)
     if one.done == "made":
         yield from history.get(WaysThere).asked_from(event.site, (one.at,))
@@ -235,13 +238,28 @@ def _story(history: History, one: Slow) -> Iterator[Step]:
         yield Step("used", then.site, say(f"and {{call}} here {does}", call=then.operation))
 
 
+def _runs(history: History, one: Slow) -> int:
+    """Return how often the named call ran: one that gives many parts less often than they are."""
+    events, event = history.events, history.events[one.at]
+    at_line = events.column("site") == event.site
+    ran = int((at_line & events.called(event.operation.__eq__)).sum())
+    return min(one.times, ran)
+
+
+def _and_others(count: int) -> str:
+    return f" and {count} other tensor{'s' if count > 1 else ''}" if count else ""
+
+
+def _whole(history: History, part: Operand) -> int:
+    """Return the tensor as which a memory was made, of which a part is read; -1 for none."""
+    first = history.events[history.on_storage(part)[0]]
+    return next((one.tensor for one in first.results if one.storage == part.storage), UNKNOWN)
+
+
 def _name(history: History, one: Slow) -> str:
     """Return what the program calls the tensor: of one read by elements, that they are part of."""
-    if one.done == "read":
-        first = history.events[history.on_storage(one.operand)[0]]
-        whole = next((each for each in first.results if each.storage == one.operand.storage), None)
-        if whole is not None:
-            return history.name_of(whole.tensor).strip("`")
+    if one.done == "read" and (whole := _whole(history, one.operand)) != UNKNOWN:
+        return history.name_of(whole).strip("`")
     event = history.events[one.at]
     expression = history.site_of(event).expression
     if one.done == "made" and expression:

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
+
 from tether.analysis.copies.already_there import nbytes
 from tether.analysis.copies.memory_lives import MemoryLives
 from tether.analysis.history import History
@@ -93,14 +95,14 @@ class Repeats:
     @cached_property
     def lives(self) -> MemoryLives:
         """The writes to all memory that a conversion read or made."""
-        history = self.history
-        memories = {
-            history.flow.memory(one)
-            for (site, name), places in self.lines.by_line.items()
-            if operation(name).enters or _gives_the_same(self.lines, name, places)
-            for at in places
-            for one in (*self.lines.events[at].reads, *self.lines.events[at].results)
-        }
+        history, events = self.history, self.lines.events
+        chosen = np.zeros(len(events), bool)
+        for (_, name), places in self.lines.by_line.items():
+            if operation(name).enters or _gives_the_same(self.lines, name, places):
+                chosen[places] = True
+        at, rows = events.touched("reads", "results")
+        storages = np.unique(events.operands.column("storage")[rows[chosen[at]]])
+        memories = set(history.flow.memories(storages).tolist())
         return MemoryLives(history, memories | self.runs.memories)
 
     def kept(self, at: int, gone: float) -> Operand | None:

@@ -50,6 +50,8 @@ def _singly(lines: Lines, places: Sequence[int]) -> Slow | None:
     Not where a turn needs what came of the one before, unless that is all there is to it: a sum.
     """
     singly = [at for at in places if lines.single[at]]
+    if len(singly) < READS:
+        return None
     runs = [(at, one) for at in singly if (one := _element(lines, at)) is not None]
     best = max(_of_one_tensor(runs).values(), key=len, default=[])
     offsets = set(_offsets(lines, best))

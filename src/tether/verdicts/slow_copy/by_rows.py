@@ -56,7 +56,8 @@ def by_rows(lines: Lines) -> Iterator[Slow]:
         loops = _loops(lines, name, places)
         if sum(one.turns * one.calls for one in loops) >= CALLS:
             slow = _slow(lines, name, loops)
-            if slow is not None:
+            # A join of parts that nothing needs together is told as a copy.
+            if slow is not None and not (operation(name).joins and lines.needless(places[0])):
                 yield slow
 
 
@@ -127,20 +128,28 @@ def _slow(lines: Lines, name: str, loops: Sequence[_Turns]) -> Slow | None:
     single = loop.ends == "read" and all(math.prod(one.part.shape) == 1 for one in rows)
     if single or not takes_only(source, site, len(rows)):
         return None
-    computed = loop.calls - sum(is_choice(lines.events[loop.first + n]) for n in range(loop.calls))
-    what = _told(loop, computed - (loop.ends != "joined"), name, row.part)
-    if what is None:
-        return None
     total = sum(one.turns for one in loops)
-    return Slow(row.at, row.source, total, 0, None, "read", *what)
+    sources = {one[0].source.storage: one[0].source for one in taken}
+    others = tuple(one for one in sources.values() if one.storage != row.source.storage)
+    parts = f"their {total:,} parts" if others else f"its {loop.turns:,} parts"
+    what = _told(lines, loop, parts, name, row.part)
+    return None if what is None else Slow(
+        row.at, row.source, total, 0, None, "read", *what, others=others
+    )  # fmt: skip
 
 
-def _told(loop: _Turns, computed: int, name: str, part: Operand) -> tuple[str, str] | None:
+def _told(
+    lines: Lines, loop: _Turns, parts: str, name: str, part: Operand
+) -> tuple[str, str] | None:
     """Say what a loop does and what to do instead; None where it only reads, which others tell."""
+    turn = [lines.events[loop.first + n] for n in range(loop.calls)]
+    computing = [event for event in turn if not is_choice(event)]
+    computed = len(computing) - (loop.ends != "joined")
+    made = loop.calls - (loop.ends != "joined")
     joined = "an assignment puts" if loop.ends == "written" else f"{name} puts"
-    calls = "1 call is" if computed == 1 else f"{computed} calls are"
-    what = f"{calls} made for each of its {loop.turns:,} parts, and "
-    fix = "Make each call once for the whole tensor, along a dimension (keepdim=True keeps it)"
+    calls = "1 call is" if made == 1 else f"{made} calls are"
+    what = f"{calls} made for each of {parts}, and "
+    fix = f"Make each call once for the whole tensor{_along(computing)}"
     if loop.ends == "read":
         what += "a number is read of what comes of them"
         return (what, f"{fix}, and read all numbers at once, .tolist().") if computed else None
@@ -148,8 +157,21 @@ def _told(loop: _Turns, computed: int, name: str, part: Operand) -> tuple[str, s
         return f"{what}{joined} together what comes of them", f"{fix}."
     if part.whole and loop.ends == "written":
         return _PUT_BY_INDEX
-    what = f"{joined} its {loop.turns:,} parts elsewhere one by one"
+    what = f"{joined} {parts} elsewhere one by one"
     return what, "Put them there all at once, by a slice: there[:n] = parts[:n]."
+
+
+def _along(computing: Sequence[Event]) -> str:
+    """Say how a call that leaves out dimensions is made of many rows."""
+    fewer = [
+        operation(event.operation).adds
+        for event in computing
+        if event.reads and event.results
+        if len(event.results[0].shape) < len(event.reads[0].shape)
+    ]
+    if not fewer:
+        return ""
+    return f", along a dimension{' (keepdim=True keeps it)' if any(fewer) else ''}"
 
 
 def is_choice(event: Event) -> bool:

@@ -72,6 +72,7 @@ class Slow(NamedTuple):
     what: str  # a clause: "torch.tensor takes a general way for what is a tensor already"
     fix: str
     also: int = UNKNOWN  # another event that belongs to it
+    others: tuple[Operand, ...] = ()  # tensors beside `operand` of which the same is done there
 
 
 class Lines:
