@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.sharing.acts import Act, Acts
+from tether.analysis.sharing.acts import Act, Acts, Showing
 from tether.analysis.sharing.holding import Holding, root_of
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew, same_place
 from tether.analysis.surroundings import Surroundings
@@ -110,10 +110,8 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
             site = history.events[act.place.array].site
             groups[site, history.flow.memory(act.place.shown)].append(act)
     for (site, _), acts in groups.items():
-        times = {one.place.array for one in acts}
         for act in acts:
-            after = [at for at in times if act.write < at < act.place.last - 1]
-            if not after or not same_place(act.place.shown, history.events[after[0]].reads[0]):
+            if not _is_kept_beside(history, act):
                 continue
             write = history.events[act.write]
             yield Claim(
@@ -133,9 +131,42 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
                     written(history, act.write),
                 ),
                 repair=Repair(say("Take a copy each time: {code}.copy().", code=Code(site))),
-                count=len(times),
+                count=len({one.place.array for one in acts}),
             )  # fmt: skip
             break
+
+
+def _is_kept_beside(history: History, act: Act) -> bool:
+    """Whether an array that was written is there beside the next one that its line takes.
+
+    What takes its place in a variable is there before it goes: so it is to be there when a third is
+    taken, or at the end, or longer than the second. When an array goes between two calls is not
+    known: of two that go together either may have been first.
+    """
+    calls, end = _later(history, act), len(history.events)
+    if not calls or act.place.last <= calls[0]:
+        return False
+    second = next((one.last for one in _arrays_of(history, act) if one.array == calls[0]), UNKNOWN)
+    third = calls[1] if len(calls) > 1 else end
+    return act.place.last > min(third, max(second, calls[0] + 1))
+
+
+def _later(history: History, act: Act) -> list[int]:
+    """Return the calls after a write by which the line of an array took the same elements."""
+    taken = history.events[act.place.array]
+    calls = history.on_memory(history.flow.memory(act.place.shown))
+    later = ((at, history.events[at]) for at in calls if at > act.write)
+    return [
+        at
+        for at, event in later
+        if event[:2] == taken[:2] and event.reads and same_place(act.place.shown, event.reads[0])
+    ]
+
+
+def _arrays_of(history: History, act: Act) -> list[Showing]:
+    """Return the arrays on the memory of one, as far as they lived for longer than a call."""
+    places = history.get(Acts).places[history.flow.memory(act.place.shown)]
+    return [one for one in places if one.array != UNKNOWN]
 
 
 class _Module(NamedTuple):
