@@ -128,6 +128,60 @@ for step in range(40):
         at = np.random.randint(0, step, 6)
         descend(body(torch.tensor(store[at])).pow(2).mean())
 """,
+    "a plant that goes its own way, and a store that is drawn from": """\
+from types import SimpleNamespace
+
+
+class Plant:
+    def __init__(self):
+        self.random, self.level = np.random.RandomState(0), np.zeros((1, 4))
+
+    def water(self, choice):
+        self.level = 0.9 * self.level + self.random.randn(1, 4)
+        return self.level.astype(np.float32), -np.abs(self.level).sum(1)
+
+
+class Store:
+    def __init__(self):
+        self.seen, self.choices = np.zeros((64, 4), np.float32), np.zeros((64, 1), np.int64)
+        self.prices, self.size = np.zeros((64, 1), np.float32), 0
+
+    def add(self, seen, choice, price):
+        self.seen[self.size], self.choices[self.size] = seen[0], choice[0]
+        self.prices[self.size] = price[0]
+        self.size += 1
+
+    def draw(self, count):
+        at = np.random.randint(0, self.size, count)
+        parts = (torch.from_numpy(one[at]) for one in (self.seen, self.choices, self.prices))
+        return SimpleNamespace(**dict(zip(("seen", "choices", "prices"), parts)))
+
+
+class Chooser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = body
+
+    def choose(self, x, choice=None):
+        values = self.body(x)
+        if choice is None:
+            choice = torch.argmax(values, 1)
+        return choice, values[torch.arange(len(x)), choice]
+
+
+plant, store, chooser = Plant(), Store(), Chooser()
+seen = plant.level
+for step in range(40):
+    choice, _ = chooser.choose(torch.Tensor(seen))
+    choice = choice.cpu().numpy()
+    after, price = plant.water(choice)
+    store.add(seen, choice, price)
+    seen = after
+    if step > 20 and step % 5 == 0:
+        some = store.draw(6)
+        _, picked = chooser.choose(some.seen, some.choices.flatten())
+        descend((picked - some.prices.flatten()).pow(2).mean())
+""",
     "numbers that come back as other ones": """\
 for _ in range(3):
     level = torch.rand(2, 4)
