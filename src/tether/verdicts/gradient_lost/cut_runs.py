@@ -64,13 +64,18 @@ def _between(history: History, met: Met) -> CutRuns | None:
         return None
     if not history.flow.is_known_behind(met.entered, met.cut):
         return None  # what the run is given may be another value
-    through = [not graph.behind(met.loss).isdisjoint(some) for some in groups]
-    reached = sum(through)
-    if not reached or not all(through[-reached:]):
+    reached = _last_ones([not graph.behind(met.loss).isdisjoint(some) for some in groups])
+    if not reached:
         return None
     order = sorted(tensors, key=lambda one: history.order.get(one, 0))
     single = len(groups) == len(runs)
     return CutRuns(met.cut, met.entered, met.loss, tuple(order), len(groups), reached, single)
+
+
+def _last_ones(through: Sequence[bool]) -> int:
+    """Return how many runs a pass goes through, if they are the last ones; else 0."""
+    count = sum(through)
+    return count if count and all(through[-count:]) else 0
 
 
 def _by_runs(history: History, calls: Sequence[int], first: int, met: Met) -> list[list[int]]:
