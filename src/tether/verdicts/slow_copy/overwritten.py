@@ -73,8 +73,13 @@ def _replaced_models(lines: Lines, need: Need) -> Slow | None:
     rest = any(fate.read for _, fate in ends)
     if not lost or total < (max(LARGE, need.bytes / 2) if rest else NODE):
         return None
-    given = [len(lines.events[at].reads) > 1 for at in {at for _, at in lost}]
-    return _slow(lost[0], total, len(runs), _once(rest=rest, given=any(given)))
+    given = _are_given(lines, [at for _, at in lost])
+    return _slow(lost[0], total, len(runs), _once(rest=rest, given=given))
+
+
+def _are_given(lines: Lines, calls: Sequence[int]) -> bool:
+    """Whether some calls that put other values into tensors took them from tensors."""
+    return any(len(lines.events[at].reads) > 1 for at in calls)
 
 
 _OF_TENSORS = (
