@@ -5,15 +5,16 @@ Arrays, other processes, two optimizers, an optimizer's own state.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import NamedTuple
 
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.sharing.acts import Act, Acts, Showing
+from tether.analysis.sharing.acts import Act, Acts
 from tether.analysis.sharing.holding import Holding, root_of
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew, same_place
 from tether.analysis.surroundings import Surroundings
@@ -110,8 +111,9 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
             site = history.events[act.place.array].site
             groups[site, history.flow.memory(act.place.shown)].append(act)
     for (site, _), acts in groups.items():
+        takings = _takings(history, acts[0])
         for act in acts:
-            if not _is_kept_beside(history, act):
+            if not _is_kept_beside(history, act, takings):
                 continue
             write = history.events[act.write]
             yield Claim(
@@ -136,37 +138,40 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
             break
 
 
-def _is_kept_beside(history: History, act: Act) -> bool:
+class _ArrayTaken(NamedTuple):
+    """A call by which a line took an array of a memory."""
+
+    at: int
+    shown: Operand
+    last: int  # position of the first event without the array, as far as that is known
+
+
+def _takings(history: History, act: Act) -> list[_ArrayTaken]:
+    """Return all calls by which the line of an array took others of its memory, in order."""
+    memory, line = history.flow.memory(act.place.shown), history.events[act.place.array][:2]
+    last = {one.array: one.last for one in history.get(Acts).places[memory]}
+    calls = ((at, history.events[at]) for at in history.on_memory(memory))
+    return [
+        _ArrayTaken(at, event.reads[0], last.get(at, at + 1))
+        for at, event in calls
+        if event[:2] == line and event.reads
+    ]
+
+
+def _is_kept_beside(history: History, act: Act, takings: Sequence[_ArrayTaken]) -> bool:
     """Whether an array that was written is there beside the next one that its line takes.
 
     What takes its place in a variable is there before it goes: so it is to be there when a third is
     taken, or at the end, or longer than the second. When an array goes between two calls is not
     known: of two that go together either may have been first.
     """
-    calls, end = _later(history, act), len(history.events)
-    if not calls or act.place.last <= calls[0]:
+    first = bisect_right(takings, act.write, key=lambda one: one.at)
+    later = (one for one in takings[first:] if same_place(act.place.shown, one.shown))
+    second, third = next(later, None), next(later, None)
+    if second is None or act.place.last <= second.at:
         return False
-    second = next((one.last for one in _arrays_of(history, act) if one.array == calls[0]), UNKNOWN)
-    third = calls[1] if len(calls) > 1 else end
-    return act.place.last > min(third, max(second, calls[0] + 1))
-
-
-def _later(history: History, act: Act) -> list[int]:
-    """Return the calls after a write by which the line of an array took the same elements."""
-    taken = history.events[act.place.array]
-    calls = history.on_memory(history.flow.memory(act.place.shown))
-    later = ((at, history.events[at]) for at in calls if at > act.write)
-    return [
-        at
-        for at, event in later
-        if event[:2] == taken[:2] and event.reads and same_place(act.place.shown, event.reads[0])
-    ]
-
-
-def _arrays_of(history: History, act: Act) -> list[Showing]:
-    """Return the arrays on the memory of one, as far as they lived for longer than a call."""
-    places = history.get(Acts).places[history.flow.memory(act.place.shown)]
-    return [one for one in places if one.array != UNKNOWN]
+    gone = len(history.events) if third is None else third.at
+    return act.place.last > min(gone, max(second.last, second.at + 1))
 
 
 class _Module(NamedTuple):

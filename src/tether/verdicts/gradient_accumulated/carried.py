@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -117,19 +118,33 @@ class SharedGradient(NamedTuple):
     other: TensorId
 
 
+class HandedGradients:
+    """The calls that gave tensors the gradients of others."""
+
+    def __init__(self, history: History) -> None:
+        self.given: dict[TensorId, list[SharedGradient]] = defaultdict(list)
+        owners: dict[TensorId, TensorId] = {}  # a gradient -> the tensor it was read from last
+        for at, event in history.events.where(_HANDS_ON.__contains__):
+            if event.operation == "grad.__get__":
+                owners.update((made.tensor, event.reads[0].tensor) for made in event.results)
+            elif event.reads:
+                taken = event.reads[1:2]
+                other = owners.get(taken[0].tensor) if taken else None
+                tensor = event.reads[0].tensor
+                self.given[tensor].append(SharedGradient(at, tensor if other is None else other))
+
+
+_HANDS_ON = ("grad.__get__", "grad.__set__")
+
+
 def _shared(history: History, tensor: TensorId, until: int) -> SharedGradient | None:
-    """Return the last call before a step that gave a tensor the gradient of another, if known."""
-    given: SharedGradient | None = None
-    owners: dict[TensorId, TensorId] = {}  # a gradient -> the tensor that it was read from last
-    for at, event in history.events.where(_HANDS_ON.__contains__):
-        if at >= until:
-            break
-        if event.operation == "grad.__get__":
-            owners.update((made.tensor, event.reads[0].tensor) for made in event.results)
-        elif event.reads[:1] and event.reads[0].tensor == tensor:
-            other = owners.get(event.reads[1].tensor) if len(event.reads) > 1 else None
-            given = None if other in (None, tensor) else SharedGradient(at, other)
-    return None if given is None or _is_cleared(history, given.other, tensor, until) else given
+    """Return the last call before a step that gave a tensor a gradient, if it is another's."""
+    given = history.get(HandedGradients).given[tensor]
+    number = bisect_left(given, until, key=lambda one: one.at)
+    last = given[number - 1] if number else None
+    if last is None or last.other == tensor or _is_cleared(history, last.other, tensor, until):
+        return None
+    return last
 
 
 def _is_cleared(history: History, other: TensorId, tensor: TensorId, until: int) -> bool:
@@ -140,9 +155,6 @@ def _is_cleared(history: History, other: TensorId, tensor: TensorId, until: int)
         for event in history.events[since:until] if event.operation == "zero_grad"
         for read in event.reads
     )  # fmt: skip
-
-
-_HANDS_ON = ("grad.__get__", "grad.__set__")
 
 
 def _clearing(history: History, tensor: TensorId, until: int) -> tuple[list[SiteId], list[SiteId]]:
