@@ -796,3 +796,55 @@ def test_the_tie_names_the_line_that_kept_the_one_that_wrote_and_the_one_that_re
 def test_why_tells_of_a_record(tmp_path):
     said = record_program(HEAD + STYLE, tmp_path).why("tap.features[0]")
     assert "kept here" in str(said)
+
+
+BESIDE = """
+kept = KEPT
+
+def listen(module, given, heard):
+    STORE
+    heard.register_hook(lambda slope: SLOPE)
+
+net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.ELU(inplace=True), nn.Linear(6, 1))
+net[2].register_forward_hook(listen)
+for _ in range(2):
+    net(torch.randn(3, 4)).sum().backward()
+    print((READ).mean().item())
+"""
+
+SLOPES = {
+    "under another key": (
+        "{}", 'kept["wave"] = heard', 'kept.__setitem__("slope", slope)',
+        'kept["wave"] * kept["slope"]', 1,
+    ),
+    "under another key, by setdefault": (
+        "{}", 'kept["wave"] = heard', 'kept.setdefault("slope", slope)',
+        'kept["wave"] * kept["slope"]', 1,
+    ),
+    "in a dictionary of lists": (
+        '{"wave": [], "slope": []}', 'kept["wave"].append(heard)', 'kept["slope"].append(slope)',
+        'kept["wave"][-1] * kept["slope"][-1]', 1,
+    ),
+    "under a key that is worked out": (
+        "{}", 'kept["wave"] = heard', 'kept.__setitem__("sl" + "ope", slope)',
+        'kept["wave"] * kept["slope"]', 2,
+    ),
+    "in the same list": (
+        "[]", "kept.append(heard)", "kept.append(slope)", "kept[-2] * kept[-1]", 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_only_a_line_that_is_known_to_keep_it_is_said_to(name, tmp_path):
+    kept, store, slope, read, lines = SLOPES[name]
+    text = BESIDE.replace("KEPT", kept).replace("STORE", store)
+    text = HEAD + text.replace("SLOPE", slope).replace("READ", read)
+    found = record_program(text, tmp_path).findings
+    (one,) = [one for one in found if one.slug == "alias-write"]
+    told = [step.text for step in one.evidence if step.role == "kept"]
+    sure = ["kept here, the tensor itself"]
+    assert told == (
+        sure if lines == 1 else ["it may be this line that keeps the tensor itself"] * 2
+    )
+    assert ("where `kept` is filled" in one.fix.text) == (lines == 2)

@@ -106,6 +106,52 @@ QUIET = {
 }
 
 
+WRITTEN_ELSEWHERE = {
+    "a table that is filled from one that another process counts in": "there.copy_(counts); print(there.sum())",
+    "a state that is loaded from a model that another process trains": (
+        "other.load_state_dict(model.state_dict())"
+    ),
+    "a conversion of what another process counts": "print(counts.double().sum())",
+    "a copy that is taken each round": "print(counts.clone().mul(here).sum())",
+    "sums of the same places": "print((counts.exp() * counts.cos() * here).sum())",
+    "a state that goes through a stream": """
+        stream = io.BytesIO()
+        torch.save(counts, stream)
+        stream.seek(0)
+        print(torch.load(stream).sum())
+        """,
+}
+
+WRITER = """
+import io
+counts, here, there = (torch.zeros(600, 600) for _ in range(3))
+
+def count(counts, weight, asked, done):
+    for _ in range(8):
+        asked.acquire()
+        with torch.no_grad():
+            counts.add_(1)
+            weight.add_(1)
+        done.release()
+
+SHARED
+asked, done = fork.Semaphore(0), fork.Semaphore(0)
+writer = fork.Process(target=count, args=(counts, model.weight, asked, done))
+writer.start()
+for step in range(8):
+    BODY
+    here.add_(1)
+    asked.release()
+    done.acquire()
+writer.join()
+"""
+
+
+def written_elsewhere(name, shared):
+    body = textwrap.dedent(WRITTEN_ELSEWHERE[name]).strip().replace("\n", "\n    ")
+    return START + WRITER.replace("SHARED", shared).replace("BODY", body)
+
+
 def told(text, folder):
     recording = record_program(text, folder)
     assert recording.error is None
@@ -122,3 +168,15 @@ def test_what_no_other_process_reads_is_told(name, tmp_path):
 @pytest.mark.parametrize("name", QUIET)
 def test_what_another_process_may_read_is_not(name, tmp_path):
     assert told(START + textwrap.dedent(QUIET[name]), tmp_path) == []
+
+
+@pytest.mark.parametrize("name", WRITTEN_ELSEWHERE)
+def test_what_another_process_writes_is_not_called_the_same(name, tmp_path):
+    text = written_elsewhere(name, "counts.share_memory_(); model.share_memory()")
+    assert not told(text, tmp_path)
+
+
+@pytest.mark.parametrize("name", WRITTEN_ELSEWHERE)
+def test_of_memory_of_its_own_it_is_told(name, tmp_path):
+    """The child has the memory as it was when it was forked off: what it writes is its own."""
+    assert told(written_elsewhere(name, ""), tmp_path)

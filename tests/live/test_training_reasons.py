@@ -160,7 +160,8 @@ def test_a_gradient_that_lives_on_as_anothers_is_used_again(tmp_path):
     found = findings(tmp_path, WORKERS.format(clear="opt"))
     ((_, severity, message, lines),) = [one for one in found if one[0] == "gradient-accumulated"]
     assert severity == "note"
-    assert "what line 10 lets go of as the gradient of `shared.weight`" in message
+    assert "line 12 makes one tensor the gradient of `shared.weight` and of `workers." in message
+    assert "Line 10 clears it for `shared.weight` alone" in message
     assert {10, 11, 13} <= set(lines)
     assert not findings(tmp_path, WORKERS.format(clear="worker"))
 

@@ -259,6 +259,36 @@ class Dataflow:
         of = (one for one in self._trace.bridges if one.doubtful)
         return {(place(one.exit), place(one.entry)) for one in of}
 
+    @cached_property
+    def likely(self) -> set[tuple[int, int]]:
+        """The events by which values left and came in where no fact says that they are the same."""
+        place = self._trace.position
+        of = (one for one in self._trace.bridges if not one.certain)
+        return {(place(one.exit), place(one.entry)) for one in of}
+
+    def known_sources(self, position: int) -> Iterator[int]:
+        """Yield where values that went into an event came from, as far as facts say so.
+
+        What was followed through Python, by the text, is left out: it may be another value.
+        """
+        for edge in self.edges[position]:
+            if edge.operand is not None or (edge.source, position) not in self.likely:
+                yield edge.source
+
+    def is_known_behind(self, position: int, source: int) -> bool:
+        """Whether facts say that what an event gave, or some of it, went into a later one."""
+        waiting, seen = [position], {position}
+        while waiting:
+            at = waiting.pop()
+            if at == source:
+                return True
+            # Nothing flows back in time: what came before the source is no way to it.
+            for one in self.known_sources(at) if self.carries[at] else ():
+                if one >= source and one not in seen:
+                    seen.add(one)
+                    waiting.append(one)
+        return False
+
     def memory(self, operand: Operand) -> int:
         """Return the number of the memory behind an operand; storages on one array have one."""
         return self.memory_of(operand.storage)

@@ -700,6 +700,10 @@ def common_module(names: Iterable[str]) -> str:
     return ".".join(common)
 
 
-def _name_rank(name: Name) -> tuple[bool, bool, int, int]:
-    """Order names: through a module before a loop variable, from outside before `self`, short."""
-    return (not name.module, name.name.startswith("self."), len(name.name), name.at)
+def _name_rank(name: Name) -> tuple[bool, bool, bool, int, int]:
+    """Order names: through a module before a loop variable, from outside before `self`, short.
+
+    What is private to an object, as the arguments that a process was started with, comes last.
+    """
+    private = "._" in name.name
+    return (not name.module, private, name.name.startswith("self."), len(name.name), name.at)

@@ -243,6 +243,14 @@ class WaysThere:
             return ()
         return later[number - 1][1] if number else self._first.get(site, ())
 
+    def of_what_made(self, tensor: int) -> list[Site]:
+        """Return the line that made a tensor, and those from which it was reached."""
+        made = self._history.made_at(tensor)
+        if made < 0:
+            return []
+        lines = (self._history.events[made].site, *self.above(made))
+        return [self._history.site(one) for one in lines]
+
     def ways(self, number: SiteId) -> list[tuple[int, tuple[SiteId, ...]]]:
         """Return the ways to a line, each with the position from which on it was reached by it."""
         position = self._history.position

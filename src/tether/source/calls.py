@@ -79,6 +79,14 @@ def is_target(text: str) -> bool:
     return isinstance(expression(text), (ast.Name, ast.Attribute))
 
 
+def deep_copied(text: str) -> str:
+    """Return the text of what ``copy.deepcopy(x)`` copies; "" of any other expression."""
+    tree = expression(text)
+    if isinstance(tree, ast.Call) and tree.args and called_by(text) == "deepcopy":
+        return ast.unparse(tree.args[0])
+    return ""
+
+
 def listed_of(text: str) -> str:
     """Return the text of what becomes a list by an expression: ``x`` of ``x.tolist()``; or ""."""
     match expression(text):

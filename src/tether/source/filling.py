@@ -33,6 +33,12 @@ class Fill(NamedTuple):
     site: Site
     how: How
     target: str  # as the text writes it: "self.best", "history"
+    key: str = ""  # the text under which it puts something there; "": none, or one it works out
+
+    def may_fill(self, step: str) -> bool:
+        """Return whether it may fill a slot of its target: "['act']", "[2]"; "" is any."""
+        other = step[1:-1]
+        return not (self.key and other[:1] in ("'", '"')) or self.key == other
 
 
 class Fillings:
@@ -160,7 +166,7 @@ class _FileReader:
             site = site_of_node(self._file, value or one, self._lines)
             name = ast.unparse(one.value if isinstance(one, ast.Subscript) else one)
             slot = isinstance(one, ast.Subscript) and how == "assigned"
-            fill = Fill(site, "stored" if slot else how, name)
+            fill = Fill(site, "stored" if slot else how, name, _key_of(one, value))
             self.found[function or "<module>"].append(fill)
 
 
@@ -177,6 +183,25 @@ def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, How]]:
         stores = node.func.attr in FILLING and node.args
         if stores:
             yield node.func.value, node, "stored"
+
+
+_BY_KEY = frozenset({"__setitem__", "setdefault"})
+"""Methods that put their second argument under the first."""
+
+
+def _key_of(target: ast.expr, value: ast.expr | None) -> str:
+    """Return the text, in quotes, under which something is put; "" where the program works it out.
+
+    Numbers count places, which move as others are put before them.
+    """
+    key: ast.expr | None = None
+    if isinstance(target, ast.Subscript):
+        key = target.slice
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        by_key = value.func.attr in _BY_KEY and value.func.value is target
+        key = value.args[0] if by_key else None
+    known = key.value if isinstance(key, ast.Constant) else None
+    return repr(known) if isinstance(known, str) else ""
 
 
 def _flat(target: ast.expr) -> Iterator[ast.expr]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, say
@@ -155,13 +156,13 @@ class _Transfers:
             events = [self.history.events[at] for at in self.history.on_storage(source)]
             operations = {event.operation for event in events}
             made = any(one.storage == source.storage for one in events[0].results)
+            shared = "share_memory_" in operations
+            shared = shared or self.history.get(OtherProcesses).write(source)
             exported = memory != source.storage or any(map(_exports, operations))
             fact = self.history.trace.storages[source.storage]
             compared = fact.nbytes <= _COMPARED and fact.device == "cpu"
             compared = compared and not self.history.arrays_unchecked
-            self.followed[memory] = (
-                made and "share_memory_" not in operations and (compared or not exported)
-            )
+            self.followed[memory] = made and not shared and (compared or not exported)
         return self.followed[memory]
 
     def written_there(self, found: list[_Again]) -> bool:

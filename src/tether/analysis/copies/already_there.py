@@ -17,6 +17,7 @@ import numpy as np
 
 from tether.analysis.copies.gives_back import computes, leads_back
 from tether.analysis.copies.layouts import remapped, same_strides
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import OUT, RAISED, Event, Operand, Same, Taken
@@ -154,6 +155,8 @@ class AlreadyThere:
         events, (made, *_) = self._history.events, self._history.events[at].results
         read = [one for one in events[position].reads if one.storage == made.storage]
         if not read or read[0].version != made.version:
+            return False
+        if self._history.get(OtherProcesses).write(made):
             return False
         memory = self._history.flow.memory(made)
         between = (events[one] for one in self._history.on_storage(made) if at < one < position)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from tether.analysis.copies.blocks import Blocks
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
 from tether.facts import NONE, UNKNOWN, Operand
 from tether.operations.table import Operation, operation
@@ -19,6 +20,9 @@ from tether.store.numbers import Numbers, stable_order
 
 MAY = "may write"
 """What a step or a pass does to gradients, as far as is known of it from outside."""
+
+ELSEWHERE = "comes after another process may have written"
+"""What is known of a write to memory that others show: neither whether, nor when."""
 
 
 class MemoryWrite(NamedTuple):
@@ -28,6 +32,10 @@ class MemoryWrite(NamedTuple):
     written: Operand | None = None  # None: no telling which part of it
     verb: str = "writes"
     since: int = UNKNOWN  # the position after which a write came that was noticed later
+
+    def is_of(self, calls: Collection[int]) -> bool:
+        """Return whether one of some calls made it; of an unheard one that is not known."""
+        return self.written is not None and self.at in calls
 
 
 class MemoryLives:
@@ -43,6 +51,8 @@ class MemoryLives:
         self._freed: dict[int, float]  # memory -> position when the last of it was gone
         self.exported: set[int]  # memories that an array showed
         self.addressed: set[int] = set()  # memories whose address was asked for
+        others = history.get(OtherProcesses)
+        self.elsewhere = set(filter(others.write_memory, memories))  # others may write these
         self._index_ends()
         self._index_events()
         self._index_unseen()
@@ -61,7 +71,10 @@ class MemoryLives:
         return self._freed.get(self.memory(operand), math.inf)
 
     def written(self, operand: Operand, after: int, until: float) -> Iterator[MemoryWrite]:
-        """Yield the writes to the memory behind an operand, after one event and before a time."""
+        """Yield the writes to the memory behind an operand, after one event and before a time.
+
+        What another process shows may have been written at any time: that is yielded as one write.
+        """
         found = self._heard.get(self.memory(operand), [])
         for write in found[bisect_right(found, after, key=lambda one: one.at) :]:
             if write.at >= until:
@@ -70,6 +83,9 @@ class MemoryLives:
         for write in self.unheard.get(self.memory(operand), []):
             if write.at > after and write.since < until:
                 yield write
+        if self.memory(operand) in self.elsewhere:
+            last = len(self._history.events) - 1
+            yield MemoryWrite(int(min(until, last)), None, ELSEWHERE, after)
 
     def join(self, one: Operand, other: Operand) -> None:
         """Count the memories behind two operands as one from now on."""
@@ -82,7 +98,7 @@ class MemoryLives:
         )
         self.unheard[kept] += self.unheard[gone]
         self._freed[kept] = max(self._freed.get(kept, math.inf), self._freed.get(gone, math.inf))
-        for marked in (self.exported, self.addressed):
+        for marked in (self.exported, self.addressed, self.elsewhere):
             if gone in marked:
                 marked.add(kept)
 

@@ -7,16 +7,20 @@ it was given. Memory that was sent, received or mapped is one for several: other
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from tether.analysis.copies.already_there import Copied
-from tether.analysis.copies.memory_lives import MemoryLives
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Operand, SharedBy
 from tether.operations.table import operation
+
+if TYPE_CHECKING:  # both ask here whether another process may have written
+    from tether.analysis.copies.already_there import Copied
+    from tether.analysis.copies.memory_lives import MemoryLives
 
 
 class OtherProcesses:
@@ -47,8 +51,22 @@ class OtherProcesses:
             yield "received"
 
     def write(self, operand: Operand) -> bool:
-        """Whether another process may write the memory behind an operand."""
-        return bool(self._ways.get(self._memory(operand), set()) - self._harmless)
+        """Whether another process may write the memory behind an operand, at any time.
+
+        The one place that answers this: `written` and `MemoryLives.written` ask it, so who says
+        that nothing wrote a memory asks one of them. `History.writes_to` has the writes of this
+        process alone.
+        """
+        return self.write_memory(self._memory(operand))
+
+    def write_memory(self, memory: int) -> bool:
+        """Whether another process may write a memory, at any time."""
+        return bool(self._ways.get(memory, set()) - self._harmless)
+
+    def written(self, operand: Operand, after: int, until: float = math.inf) -> bool:
+        """Whether a call here wrote bytes between two events, or another process may have."""
+        first = next(self._history.writes_to(operand, after), UNKNOWN)
+        return UNKNOWN < first <= until or self.write(operand)
 
     def sent(self, operand: Operand) -> bool:
         """Whether the memory behind an operand was received from another process."""

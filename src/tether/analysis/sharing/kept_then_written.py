@@ -123,10 +123,12 @@ class KeptThenWritten:
 
         Of ``self.record[0].value`` it is the attribute that is filled, or else the list.
         """
-        steps = [one for one in steps_in(holder.name) if not one.startswith("[")]
-        for count, step in enumerate(reversed(steps), 1):
-            word, root = step.lstrip("."), count == len(steps)
-            fills = self._fills(word, holder, root=root)
+        steps = steps_in(holder.name)
+        for place in reversed(range(len(steps))):
+            if steps[place].startswith("["):
+                continue
+            word, slot = steps[place].lstrip("."), "".join(steps[place + 1 : place + 2])
+            fills = [one for one in self._fills(word, holder, root=not place) if one.may_fill(slot)]
             stored = [one for one in fills if one.how == "stored"]
             sites = tuple(dict.fromkeys(one.site for one in stored or fills))
             if sites:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
@@ -217,7 +218,7 @@ def _stays(history: History, own: Operand, other: Operand, moved: int) -> bool:
 
 def _is_written(history: History, own: Operand, since: int) -> bool:
     """Whether a tensor got other values after a moment, by a call or unheard."""
-    if any(True for _ in history.writes_to(own, since)):
+    if history.get(OtherProcesses).written(own, since):
         return True
     if any(one.storage == own.storage for one in history.trace.unseen):
         return True

@@ -12,10 +12,12 @@ from tether.facts import UNKNOWN
 from tether.finding import At, CallOf, Claim, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.names import joint_name
-from tether.verdicts.alias_write.follower import follows, set_beside, written_for
+from tether.verdicts.alias_write.follower import follows
 from tether.verdicts.alias_write.one_storage import parameters
 from tether.verdicts.alias_write.records import SharedThenWritten, records
+from tether.verdicts.alias_write.set_beside import set_beside
 from tether.verdicts.alias_write.telling import copied
+from tether.verdicts.alias_write.written_for import written_for
 
 
 def claims(history: History) -> Iterator[Claim]:

@@ -121,21 +121,14 @@ class _UsesOfShared:
 def made_within(history: History, tensor: int, place: Site) -> bool:
     """Whether a tensor was made by what stands at a place."""
     lines = range(place.line, (place.end_line or place.line) + 1)
-    return any(one.file == place.file and one.line in lines for one in way_of(history, tensor))
-
-
-def way_of(history: History, tensor: int) -> list[Site]:
-    """Return the line that made a tensor, and those from which it was reached."""
-    made = history.made_at(tensor)
-    if made < 0:
-        return []
-    above = history.get(WaysThere).above(made)
-    return [history.site(one) for one in (history.events[made].site, *above)]
+    way = history.get(WaysThere).of_what_made(tensor)
+    return any(one.file == place.file and one.line in lines for one in way)
 
 
 def made_at(history: History, owners: Sequence[Owner]) -> list[tuple[Owner, Site]]:
     """Return the lines that made owners, where each has one that no other owner came by."""
-    ways = [way_of(history, one.own[0]) if one.own else [] for one in owners]
+    there = history.get(WaysThere)
+    ways = [there.of_what_made(one.own[0]) if one.own else [] for one in owners]
     found: list[tuple[Owner, Site]] = []
     for number, (owner, way) in enumerate(zip(owners, ways, strict=True)):
         others = {site for at, one in enumerate(ways) if at != number for site in one}

@@ -24,7 +24,7 @@ from tether.source.handing import gives_back
 from tether.source.keeping import Kept, follows, keeping, loads
 from tether.source.names import joint_name
 from tether.source.syntax import Source, site_of_node, source_of
-from tether.verdicts.alias_write.follower import array_beside, compared, set_beside
+from tether.verdicts.alias_write.set_beside import array_beside, compared, set_beside
 from tether.verdicts.alias_write.telling import copied
 
 # -- a write on the array's side -------------------------------------------------------------------

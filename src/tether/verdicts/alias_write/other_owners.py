@@ -5,8 +5,9 @@ Arrays, other processes, two optimizers, an optimizer's own state.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import NamedTuple
 
@@ -110,10 +111,9 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
             site = history.events[act.place.array].site
             groups[site, history.flow.memory(act.place.shown)].append(act)
     for (site, _), acts in groups.items():
-        times = {one.place.array for one in acts}
+        takings = _takings(history, acts[0])
         for act in acts:
-            after = [at for at in times if act.write < at < act.place.last - 1]
-            if not after or not same_place(act.place.shown, history.events[after[0]].reads[0]):
+            if not _is_kept_beside(history, act, takings):
                 continue
             write = history.events[act.write]
             yield Claim(
@@ -133,9 +133,45 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
                     written(history, act.write),
                 ),
                 repair=Repair(say("Take a copy each time: `{code!s}.copy()`.", code=Code(site))),
-                count=len(times),
+                count=len({one.place.array for one in acts}),
             )  # fmt: skip
             break
+
+
+class _ArrayTaken(NamedTuple):
+    """A call by which a line took an array of a memory."""
+
+    at: int
+    shown: Operand
+    last: int  # position of the first event without the array, as far as that is known
+
+
+def _takings(history: History, act: Act) -> list[_ArrayTaken]:
+    """Return all calls by which the line of an array took others of its memory, in order."""
+    memory, line = history.flow.memory(act.place.shown), history.events[act.place.array][:2]
+    last = {one.array: one.last for one in history.get(Acts).places[memory]}
+    calls = ((at, history.events[at]) for at in history.on_memory(memory))
+    return [
+        _ArrayTaken(at, event.reads[0], last.get(at, at + 1))
+        for at, event in calls
+        if event[:2] == line and event.reads
+    ]
+
+
+def _is_kept_beside(history: History, act: Act, takings: Sequence[_ArrayTaken]) -> bool:
+    """Whether an array that was written is there beside the next one that its line takes.
+
+    What takes its place in a variable is there before it goes: so it is to be there when a third is
+    taken, or at the end, or longer than the second. When an array goes between two calls is not
+    known: of two that go together either may have been first.
+    """
+    first = bisect_right(takings, act.write, key=lambda one: one.at)
+    later = (one for one in takings[first:] if same_place(act.place.shown, one.shown))
+    second, third = next(later, None), next(later, None)
+    if second is None or act.place.last <= second.at:
+        return False
+    gone = len(history.events) if third is None else third.at
+    return act.place.last > min(gone, max(second.last, second.at + 1))
 
 
 class _Module(NamedTuple):

@@ -52,13 +52,22 @@ def _claim(history: History, group: list[KeptRecord]) -> Claim:
         story=(
             *([] if made is None else
               [Step("made", made, say("the {module} that works in place is made here", **parts))]),
-            *(Step("kept", one, say("kept here, the tensor itself")) for one in first.kept[:2]),
+            *_keeping(first),
             *(written(history, one) for one in dict.fromkeys((first.write, first.last))),
             Step("read", read.site, say("read, as {call} left it", **parts)),
         ),
-        repair=_repair(event.operation, module, parts),
+        repair=_repair(event.operation, first, module, parts),
         count=0,
     )  # fmt: skip
+
+
+def _keeping(record: KeptRecord) -> Iterator[Step]:
+    """Yield the line that keeps the tensor; of several it is not known which one does."""
+    if len(record.kept) == 1:
+        yield Step("kept", record.kept[0], say("kept here, the tensor itself"))
+        return
+    for one in record.kept[:2]:
+        yield Step("kept", one, say("it may be this line that keeps the tensor itself"))
 
 
 def _message(record: KeptRecord, parts: Mapping[str, Any]) -> Sentence:
@@ -73,13 +82,14 @@ def _message(record: KeptRecord, parts: Mapping[str, Any]) -> Sentence:
     return say(text, **parts)
 
 
-def _repair(name: str, module: str, parts: Mapping[str, Any]) -> Repair:
+def _repair(name: str, record: KeptRecord, module: str, parts: Mapping[str, Any]) -> Repair:
     other = "use the call that makes a new tensor at {write}"
     if name == "zero_grad":
         other = "let {write} leave the tensor alone: zero_grad(set_to_none=True)"
     elif module:
         other = "let the {module} make a new tensor (inplace=False)"
-    return Repair(say("Keep a copy at {kept}: .clone(). Or " + other + ".", **parts))
+    where = "at {kept}" if len(record.kept) == 1 else "where `{name}` is filled"
+    return Repair(say(f"Keep a copy {where}: .clone(). Or {other}.", **parts))
 
 
 def _made_at(history: History, module: str) -> Site | None:

@@ -101,7 +101,8 @@ def _claim(history: History, found: TwoOwners, owners: _Owners) -> Claim:
 
 def _given_at(history: History, found: TwoOwners, owners: _Owners) -> list[Step]:
     """Return the lines by which the second module was given the part, the one to name first."""
-    way, other = (_way(history, one) for one in (found.follower, found.leader))
+    there = history.get(WaysThere)
+    way, other = (there.of_what_made(one) for one in (found.follower, found.leader))
     tied, kept = _handed_over(history, way, owners.part)
     apart = ([one for one in way if one not in other] or way)[:1]
     until = way.index(apart[0]) if apart else 0
@@ -118,15 +119,6 @@ def _handed_over(history: History, way: Sequence[Site], part: str) -> tuple[list
     tied = _taken(one for one in fillings.of_any(attribute[1:]) if _ties(one, part))
     inside = (fill for one in way for fill in fillings.attributes(one.file, one.function))
     return tied, _taken(one for one in inside if one.target == f"self{attribute}")
-
-
-def _way(history: History, tensor: int) -> list[Site]:
-    """Return the line that made a tensor, and those from which it was reached."""
-    made = history.made_at(tensor)
-    if made < 0:
-        return []
-    above = history.get(WaysThere).above(made)
-    return [history.site(one) for one in (history.events[made].site, *above)]
 
 
 def _taken(filled: Iterable[Fill]) -> list[Site]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from tether.analysis.gradients.cuts import Cuts, Met
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, latest
-from tether.finding import At, CallOf, Claim, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, say
 
 MOST_PASSES = 8
 """Later backward passes that are asked whether they go through a run."""
@@ -35,7 +35,8 @@ class CutRuns(NamedTuple):
     loss: int  # the backward pass
     tensors: tuple[int, ...]  # that the runs use
     runs: int  # of that line since the pass before
-    reached: int  # those that backward goes through
+    reached: int  # the last ones: those that backward goes through
+    single: bool  # the line makes one such call in each run
 
 
 def cut_runs(history: History) -> Iterator[CutRuns]:
@@ -52,17 +53,50 @@ def cut_runs(history: History) -> Iterator[CutRuns]:
 def _between(history: History, met: Met) -> CutRuns | None:
     graph, events = history.get(Graph), history.events
     since = latest(history.backwards, met.loss)
-    runs = _alike(history, since + 1, met)
-    before = [at for at in runs if at < met.cut]
+    runs = _alike(history, since + 1, met.loss, met.entered)
+    groups = _by_runs(history, runs, since + 1, met)
+    before = [at for some in groups for at in some if at < met.cut]
     if not before or _passed(history, before):
         return None
     makers = {at for one in events[met.cut].reads for at in graph.makers_of(one, met.cut)}
     tensors = graph.leaves_behind(met.entered) & graph.leaves_behind(before[-1]) & history.held
     if not tensors or before[-1] not in makers.union(*map(graph.behind, makers)):
         return None
-    reached = graph.behind(met.loss).intersection(runs)
+    if not history.flow.is_known_behind(met.entered, met.cut):
+        return None  # what the run is given may be another value
+    reached = _last_ones([not graph.behind(met.loss).isdisjoint(some) for some in groups])
+    if not reached:
+        return None
     order = sorted(tensors, key=lambda one: history.order.get(one, 0))
-    return CutRuns(met.cut, met.entered, met.loss, tuple(order), len(runs), len(reached))
+    single = len(groups) == len(runs)
+    return CutRuns(met.cut, met.entered, met.loss, tuple(order), len(groups), reached, single)
+
+
+def _last_ones(through: Sequence[bool]) -> int:
+    """Return how many runs a pass goes through, if they are the last ones; else 0."""
+    count = sum(through)
+    return count if count and all(through[-count:]) else 0
+
+
+def _by_runs(history: History, calls: Sequence[int], first: int, met: Met) -> list[list[int]]:
+    """Return the calls of a line by the runs that they are of.
+
+    For each layer of a model a line may make the same call, so several in a run. With the same
+    parameters it is called once in each; where it has none, what lies between two cuts is a run.
+    """
+    used = _leaves_of(history, met.entered)
+    if used:
+        return [[at] for at in calls if _leaves_of(history, at) == used]
+    found: dict[int, list[int]] = defaultdict(list)
+    cuts = _alike(history, first, met.loss, met.cut)
+    for at in calls:
+        found[bisect_left(cuts, at)].append(at)
+    return list(found.values())
+
+
+def _leaves_of(history: History, at: int) -> set[int]:
+    """Return which of what is trained a call was given itself."""
+    return {int(one.tensor) for one in history.events[at].reads} & history.held
 
 
 def _passed(history: History, runs: list[int]) -> bool:
@@ -71,14 +105,14 @@ def _passed(history: History, runs: list[int]) -> bool:
     return any(not history.get(Graph).behind(at).isdisjoint(runs) for at in passes)
 
 
-def _alike(history: History, first: int, met: Met) -> list[int]:
-    """Return the runs, up to the loss, of the line by which the values joined the graph."""
+def _alike(history: History, first: int, last: int, call: int) -> list[int]:
+    """Return the calls like one between two events: of its operation, by its line."""
     kinds, *places = (
         history.events.column(name) for name in ("kind", "operation", "site", "inner")
     )
-    alike = kinds[first : met.loss] >= 0
+    alike = (kinds[first:last] >= 0) == (kinds[call] >= 0)
     for one in places:
-        alike = alike & (one[first : met.loss] == one[met.entered])
+        alike = alike & (one[first:last] == one[call])
     found: list[int] = (np.flatnonzero(alike) + first).tolist()
     return found
 
@@ -168,7 +202,7 @@ def _reaches(history: History, cuts: list[int], later: list[int]) -> bool:
     """Whether what was cut off goes into each of some later cuts."""
     reached, flow = set(cuts), history.flow
     for at in range(cuts[0] + 1, later[-1] + 1):
-        if at in reached or (flow.carries[at] and not reached.isdisjoint(flow.edges.sources(at))):
+        if at in reached or (flow.carries[at] and not reached.isdisjoint(flow.known_sources(at))):
             reached.add(at)
     return reached.issuperset(later)
 
@@ -191,10 +225,11 @@ def _cut_off(history: History, found: CutRuns) -> Claim:
         operation=history.events[found.cut].operation,
         severity="note",
         message=say(
-            "Of {n} runs of {call} at {line} backward at {loss} goes through the last {k} alone:"
-            " {cut} cuts off what {subject} gave in the runs before.",
-            n=found.runs, k=found.reached, call=CallOf(found.entered), line=At(entered),
-            loss=At(loss), cut=CallOf(found.cut),
+            "Backward at {loss} goes through only {last} of the {n} runs of {runs}: {cut} cuts off"
+            " what {subject} gave in the runs before.",
+            last="the last one" if found.reached == 1 else f"the last {found.reached}",
+            n=found.runs, runs=_what_runs(found, At(entered)), loss=At(loss),
+            cut=CallOf(found.cut),
         ),
         story=(
             Step("made", entered, say("each run makes a graph")),
@@ -207,6 +242,15 @@ def _cut_off(history: History, found: CutRuns) -> Claim:
                           " between runs that one loss is to train.")),
         count=0,
     )  # fmt: skip
+
+
+def _what_runs(found: CutRuns, line: At) -> Sentence:
+    """Return what runs: a call, where its line makes it once in each run, or the line."""
+    return (
+        say("{call} at {line}", call=CallOf(found.entered), line=line)
+        if found.single
+        else say("{line}", line=line)
+    )
 
 
 def _parted(history: History, found: PartedRuns) -> Claim:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History, latest
 from tether.analysis.training.no_longer import ModeSwitches, OutOfUse
 from tether.analysis.training.stale_buffers import LEAST, Moves
@@ -180,7 +181,7 @@ def _stays_in_evaluation(before: list[ModeSwitch], after: list[ModeSwitch]) -> b
 def _read_since(history: History, tensor: int, moved: int, since: int) -> int:
     """Return the first call that reads a tensor after a step; -1 if none, or it was written."""
     operand = history.operand_of(tensor)
-    if operand is None or next(history.writes_to(operand, moved), -1) >= 0:
+    if operand is None or history.get(OtherProcesses).written(operand, moved):
         return -1
     return next(history.readers(operand, since), -1)
 

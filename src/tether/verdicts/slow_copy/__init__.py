@@ -11,10 +11,10 @@ from itertools import chain
 
 from tether.analysis.history import History, shortened
 from tether.analysis.surroundings import WaysThere
-from tether.facts import UNKNOWN, Operand
+from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
 from tether.operations.table import operation
-from tether.source.calls import copied_text
+from tether.source.calls import copied_text, deep_copied
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.again import Repeats, repeated
 from tether.verdicts.slow_copy.between_devices import transfers
@@ -228,14 +228,25 @@ def _claim(history: History, one: Slow) -> Claim:
 def _story(history: History, one: Slow) -> Iterator[Step]:
     """Say where it is made, from where that was asked for, and what is done with it then."""
     event = history.events[one.at]
-    made = say("{call} here, {times}", call=event.operation, times=_times(_runs(history, one)))
+    deep = deep_copied(history.site_of(event).expression)
+    call = "deepcopy" if deep else event.operation
+    made = say("{call} here, {times}", call=call, times=_times(_runs(history, one)))
     yield Step("made", event.site, made)
     if one.done == "made":
         yield from history.get(WaysThere).asked_from(event.site, (one.at,))
     if one.also != UNKNOWN:
         then = history.events[one.also]
-        does = "copies again" if operation(then.operation).copies else "is given it"
-        yield Step("used", then.site, say(f"and {{call}} here {does}", call=then.operation))
+        yield Step("used", then.site, say(_then(history, event, then), call=then.operation))
+
+
+def _then(history: History, event: Event, then: Event) -> str:
+    """Say what a later call does with what one made."""
+    memory = history.flow.memory
+    if {memory(one) for one in event.results} & {memory(one) for one in then.writes}:
+        return "{call} puts other values there"
+    return (
+        "{call} copies it again" if operation(then.operation).copies else "{call} is given it here"
+    )
 
 
 def _runs(history: History, one: Slow) -> int:
@@ -265,6 +276,8 @@ def _name(history: History, one: Slow) -> str:
     if one.done == "made" and expression:
         return shortened(expression)
     names = history.names_of(one.operand.tensor)
+    if deep := deep_copied(expression):
+        return shortened(deep)  # all that is copied, not the tensor that is shown
     text = copied_text(event.operation, expression)
     return names[0] if names else text or history.name_of(one.operand.tensor).strip("`")
 

@@ -13,6 +13,7 @@ import numpy as np
 from tether.analysis.copies.already_there import Copied, copied_on, nbytes
 from tether.analysis.copies.layouts import channels_last, contiguous, same_layout, same_strides
 from tether.analysis.copies.needs import Need, needs
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.gradients.graph import Graph
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
@@ -82,7 +83,7 @@ def _filled_anew(lines: Lines, need: Need, sources: list[Operand], then: int) ->
 def _then(lines: Lines, one: Copied) -> int:
     """Return the call that copied a copy again, if it could have been given its source."""
     then = copied_on(lines.history, one.position, one.copy)
-    written = any(at <= then for at in lines.history.writes_to(one.source, one.position))
+    written = lines.written(one.source, one.position, then)
     return UNKNOWN if written or not same_layout(one.source, one.copy) else then
 
 
@@ -210,6 +211,9 @@ def _lists_grown(lines: Lines, places: Sequence[int]) -> Slow | None:
     events = [lines.events[at] for at in places]
     if len(events) < STEPS or any(len(one.results) != 1 for one in events):
         return None
+    others = lines.history.get(OtherProcesses)
+    if any(map(others.write, events[-1].reads)):
+        return None
     pairs = [(a, b) for a, b in pairwise(events) if _is_begun_by(b, a)]
     again, whole = sum(nbytes(a.results[0]) for a, _ in pairs), nbytes(events[-1].results[0])
     mostly = 2 * len(pairs) >= len(events)
@@ -262,7 +266,7 @@ def _needs_its_own(lines: Lines, grown: _Growth) -> bool:
     Autograd refuses a later write to what a call saved; what is written would be written for all.
     """
     made = grown.made
-    return made.requires_grad or any(True for _ in lines.history.writes_to(made, grown.at))
+    return made.requires_grad or lines.written(made, grown.at)
 
 
 def _read_by(lines: Lines, at: int, made: Operand) -> list[int]:
@@ -453,7 +457,7 @@ def _is_done_with(lines: Lines, window: Operand, before: int, at: int) -> bool:
     history = lines.history
     touched = history.on_storage(window)
     freed = history.trace.storages[window.storage].freed
-    if touched[-1] > at or freed == UNKNOWN or any(True for _ in history.writes_to(window, before)):
+    if touched[-1] > at or freed == UNKNOWN or lines.written(window, before):
         return False
     if any(operation(lines.events[one].operation).lends for one in touched):
         return False

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
 from tether.analysis.sharing.fillings import growth_of
 from tether.analysis.sharing.holding import Holding
@@ -168,6 +169,5 @@ def _was_left_alone(history: History, fact: KeptAgain) -> bool:
         return False
     if fact.single:
         return True
-    return not any(
-        True for one in _shown(history, fact) for _ in history.writes_to(one, max(made, since))
-    )
+    others = history.get(OtherProcesses)
+    return not any(others.written(one, max(made, since)) for one in _shown(history, fact))

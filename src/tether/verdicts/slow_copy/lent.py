@@ -146,13 +146,13 @@ def _is_needed(lines: Lines, lives: MemoryLives, loan: _Loan) -> bool:
     for operand in (aside.source, aside.copy):
         if others.read(operand, aside.position, loan.back):
             return True
-        if any(one.at not in known for one in lives.written(operand, aside.position, loan.back)):
+        if any(not one.is_of(known) for one in lives.written(operand, aside.position, loan.back)):
             return True
     for put, until in pairwise((*loan.puts, loan.back)):
         given = lines.events[put].reads[1]
         if lines.device(given) != lines.device(aside.source):
             return True
-        if others.write(given) or any(True for _ in lives.written(given, put, until)):
+        if any(True for _ in lives.written(given, put, until)):
             return True
     return False
 

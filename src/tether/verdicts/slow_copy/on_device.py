@@ -21,6 +21,7 @@ import numpy as np
 from tether.analysis.copies.already_there import copied, nbytes
 from tether.analysis.copies.layouts import contiguous
 from tether.analysis.copies.needs import needs
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
 from tether.analysis.timelines import by_number
 from tether.facts import GRAD_ON, RAISED, UNKNOWN, Event, Operand
@@ -146,6 +147,10 @@ class Lines:
         """Positions of the later events that were given a tensor."""
         found = self.history.reads_of(tensor)
         return found[bisect_right(found, at) :]
+
+    def written(self, operand: Operand, after: int, until: float = math.inf) -> bool:
+        """Return whether a call wrote a memory in between, or another process may have."""
+        return self.history.get(OtherProcesses).written(operand, after, until)
 
     def device(self, operand: Operand) -> str:
         """Return where an operand lies."""
@@ -285,13 +290,13 @@ def own_elements(operand: Operand) -> int:
 def only_read_as_is(lines: Lines, at: int, copy: Operand) -> bool:
     """Whether a copy was read, never written, and by no call for which it must be compact."""
     readers = [lines.events[one].operation for one in lines.after(copy.tensor, at)]
-    written = any(True for _ in lines.history.writes_to(copy, at))
+    written = lines.written(copy, at)
     compact = any(table.operation(one).compact for one in readers)
     return bool(readers) and not written and not compact
 
 
 def _source_written(lines: Lines, found: list[tuple[int, Operand, Operand]]) -> bool:
-    return any(any(True for _ in lines.history.writes_to(one, at)) for at, one, _ in found)
+    return any(lines.written(one, at) for at, one, _ in found)
 
 
 def _new_each_step(lines: Lines, places: Sequence[int]) -> Slow | None:

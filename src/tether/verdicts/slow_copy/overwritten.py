@@ -73,14 +73,26 @@ def _replaced_models(lines: Lines, need: Need) -> Slow | None:
     rest = any(fate.read for _, fate in ends)
     if not lost or total < (max(LARGE, need.bytes / 2) if rest else NODE):
         return None
-    given = len(lines.events[lost[0][1]].reads) > 1
+    given = _are_given(lines, [at for _, at in lost])
     return _slow(lost[0], total, len(runs), _once(rest=rest, given=given))
 
 
+def _are_given(lines: Lines, calls: Sequence[int]) -> bool:
+    """Whether some calls that put other values into tensors took them from tensors."""
+    return any(len(lines.events[at].reads) > 1 for at in calls)
+
+
+_OF_TENSORS = (
+    "Make each tensor without these values: torch.zeros_like(...), or full_like(...) of a value"
+    " that is not zero. Or, of a whole model, make"
+)
+
+
 def _once(*, rest: bool, given: bool) -> str:
-    """Say how one model is filled each time; of other values that are tensors, another way."""
-    fix = "Make the copy once, before, and fill that each time: none is used when the next one is"
-    fix += " made. Its mode, and what it has beside tensors, stays as it was left."
+    """Say how one copy is filled each time; of other values that are tensors, another way."""
+    fix = "Make" if given else _OF_TENSORS
+    fix += " the copy once, before, and fill that each time: none is used when the next one is"
+    fix += " made. A model's mode, and what it has beside tensors, stays as it was left."
     if rest:
         fix += " What else is read of it, as buffers, is to be copied still."
     if given:

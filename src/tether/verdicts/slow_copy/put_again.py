@@ -69,7 +69,7 @@ def _alike(history: History, before: Event, event: Event) -> bool:
 def _written(lives: MemoryLives, operands: Sequence[Operand], before: int, at: int) -> bool:
     """Whether any of some memory was written between two copies, but by these."""
     writes = (one for operand in operands for one in lives.written(operand, before, at))
-    return any(one.at not in (before, at) for one in writes)
+    return any(not one.is_of((before, at)) for one in writes)
 
 
 def _slow(lines: Lines, same: Sequence[int], total: int, runs: int) -> Slow:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Name, Operand
@@ -86,7 +87,7 @@ def _first_made(history: History, old: int, new: int) -> int:
         event = history.events[at]
         apart = all(history.flow.memory(one) != memory for one in event.results)
         if event.results and apart:
-            written = any(True for _ in history.writes_to(operand, at))
+            written = history.get(OtherProcesses).written(operand, at)
             return UNKNOWN if written else at
     return UNKNOWN
 
@@ -135,7 +136,7 @@ def _conversion(history: History, tensor: int) -> int:
 def _written_alone(history: History, old: int, new: Operand, since: int) -> int:
     """Return the first write to an old tensor that takes nothing of the new one, never written."""
     operand = history.operand_of(old)
-    if operand is None or any(True for _ in history.writes_to(new, since)):
+    if operand is None or history.get(OtherProcesses).written(new, since):
         return UNKNOWN
     writes = history.writes_to(operand, since)
     return next((at for at in writes if not _reads_of(history, at, new.tensor)), UNKNOWN)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Operand
@@ -227,7 +228,7 @@ def _window_before(
     operand = history.operand_of(tensor)
     if not chain or memory(given) == memory(window) or operand is None:
         return None
-    if any(True for _ in history.writes_to(operand, parted)):
+    if history.get(OtherProcesses).written(operand, parted):
         return None  # it is trained by itself
     for whole in _heirs(history, chain[-1].source, tied):
         place = window if memory(whole) == memory(window) else whole  # of a copy, all of it

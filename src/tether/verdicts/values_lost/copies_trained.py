@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, OptimizerFact
 from tether.finding import At, Claim, Code, Repair, Step, Tensor, Tensors, say
@@ -115,7 +116,7 @@ def _moves(history: History, tensor: int, made: dict[int, int]) -> bool:
     if operand is None or replaced or tensor in history.held:
         return True
     unseen = any(one.storage == operand.storage for one in history.trace.unseen)
-    return unseen or any(True for _ in history.writes_to(operand, min(made.values())))
+    return unseen or history.get(OtherProcesses).written(operand, min(made.values()))
 
 
 def _used(history: History, tensors: tuple[int, ...], last: int) -> int:
