@@ -221,7 +221,7 @@ SLOW = {
             model(torch.randn(4, 400)).pow(2).mean().backward()
             optimizer.step()
             optimizer.zero_grad()
-            kept.append(copy.deepcopy(model).to(torch.float16).state_dict())  #! slow-copy copy.deepcopy(model) (note)
+            kept.append(copy.deepcopy(model).to(torch.float16).state_dict())  #! slow-copy model (note)
         print(sum(one["weight"].float().norm() for one in kept))
     """,
     "maps of features laid out anew for a convolution": """
