@@ -200,3 +200,20 @@ def test_the_table_names_files_once_and_parameters_whole(tmp_path):
     assert lines[first].split()[:2] in (["line", "because"], ["line", "called"])
     assert lines[first + 1] == "program.py"
     assert "  enc (2)  " in lines[first + 2]
+
+
+BLOCK = """
+        for _ in range(3):
+            with torch.no_grad():
+                goal = head(enc(x))
+            train((head(enc(x)) - goal - 1).pow(2).sum())
+"""
+
+
+def test_calls_of_one_block_are_one_row(tmp_path):
+    recording = record_program(START + textwrap.dedent(BLOCK), tmp_path)
+    report = render(recording.document(), width=200)
+    assert report.count("ran with gradients switched off") == 1
+    assert "(and 1 more call)" in report
+    whole = render(recording.document(show_all=True), width=200)
+    assert whole.count("ran with gradients switched off") == 2

@@ -78,6 +78,16 @@ def check(history: History) -> Iterator[Claim]:
     later = [*_frozen_later(history, frozen_at), *_taken_off(history, frozen_at)]
     held = [one for one in [*frozen, *later] if one in history.held and one not in told]
     copies = {one for one in [*held, *frozen_at] if _is_written_anew(history, one)}
+    yield from _all_held(history, held, frozen_at, copies)
+    told.update(held)
+    yield from (_stays(history, one) for one in kept_frozen(history) if one.tensor not in told)
+    yield from _notes(history, {one: at for one, at in frozen_at.items() if one not in copies})
+
+
+def _all_held(
+    history: History, held: list[int], frozen_at: dict[int, int], copies: set[int]
+) -> Iterator[Claim]:
+    """Tell by their lines of frozen tensors that an optimizer holds; of copies nothing is noted."""
     by_site: dict[int, list[int]] = defaultdict(list)
     for tensor in dict.fromkeys(held):
         position = frozen_at.get(tensor, UNKNOWN)
@@ -89,9 +99,6 @@ def check(history: History) -> Iterator[Claim]:
             yield from [_held(history, site, others, frozen_at)] if others else ()
         else:
             yield claim
-    told.update(held)
-    yield from (_stays(history, one) for one in kept_frozen(history) if one.tensor not in told)
-    yield from _notes(history, {one: at for one, at in frozen_at.items() if one not in copies})
 
 
 FEWEST_WRITES = 2
@@ -253,27 +260,27 @@ def _taken_off(history: History, frozen_at: dict[int, int]) -> Iterator[int]:
                 yield tensor
 
 
+_ONE = {"it": "it", "they": "it", "are": "it is"}
+_MANY = {"it": "them", "they": "they", "are": "they are"}
+_TRAIN = "Let {it} train with requires_grad_(True), or leave {it} out of the optimizer at {held}."
+_FROZEN = (", but {frozen} froze {it}: {kind} does not train {it}.", _TRAIN)
+_NEVER = (", but {they} never required grad: {kind} does not train {it}.", _TRAIN)
+_TAKEN_OFF = (
+    ", but {code} at {frozen} takes the tensor itself off the graph, and not only its result.",
+    "Use detach() at {frozen}: it leaves the tensor that it is called on as it is.",
+)
+"""What became of a tensor that an optimizer holds, and what to do about it."""
+
+
 def _held(history: History, site: int, tensors: list[int], frozen_at: dict[int, int]) -> Claim:
     """Tell of frozen tensors that an optimizer holds; `site` froze them, or none did."""
     holder = [one for one in history.trace.optimizers if tensors[0] in one.tensors][-1]
-    meant = site != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
     taken = site != UNKNOWN and frozen_for_its_value(history, frozen_at[tensors[0]])
+    meant = not taken and _is_meant(history, site, tensors)
     parts: dict[str, object] = {"kind": holder.kind, "held": At(holder.site), "frozen": At(site)}
-    many = len(tensors) > 1
-    parts |= {"it": "them" if many else "it", "are": "they are" if many else "it is"}
-    why = ", but {frozen} froze {it}: {kind} does not train {it}."
-    fix = "Let {it} train with requires_grad_(True), or leave {it} out of the optimizer at {held}."
-    if site == UNKNOWN:
-        why = (
-            f", but {'they' if many else 'it'} never required grad: {{kind}} does not train {{it}}."
-        )
-    if taken:
-        why = (
-            ", but {code} at {frozen} takes the tensor itself off the graph, and not only its"
-            " result."
-        )
-        fix = "Use detach() at {frozen}: it leaves the tensor that it is called on as it is."
-        parts["code"], meant = Code(site), False
+    parts |= _MANY if len(tensors) > 1 else _ONE
+    parts["code"] = Code(site)
+    why, fix = _NEVER if site == UNKNOWN else _TAKEN_OFF if taken else _FROZEN
     if meant:
         fix = "Nothing, if {are} meant to stay frozen; else call requires_grad_(True) on {it}."
     where = site if site != UNKNOWN else holder.site
@@ -288,11 +295,22 @@ def _held(history: History, site: int, tensors: list[int], frozen_at: dict[int, 
             *_before(history, site, tensors[0]),
             *_second_names(history, site, tensors[0]),
             Step("held", holder.site, say("{kind} is asked to train it here", **parts)),
-            *(history.get(Surroundings).calls(history.site(site)) if site != UNKNOWN else ()),
+            *_calling(history, site),
         ),
         repair=Repair(say(fix, **parts)),
         count=0,
     )
+
+
+def _is_meant(history: History, site: int, tensors: list[int]) -> bool:
+    """Whether a line froze some tensors, or the calls that made them say that they do not train."""
+    return site != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
+
+
+def _calling(history: History, site: int) -> Iterator[Step]:
+    """Yield the lines that call the function that froze a tensor, where a line did."""
+    if site != UNKNOWN:
+        yield from history.get(Surroundings).calls(history.site(site))
 
 
 def _before(history: History, site: int, tensor: int) -> Iterator[Step]:

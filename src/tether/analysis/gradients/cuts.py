@@ -191,10 +191,13 @@ class Cuts:
         chooses = (way.chooses or whole) and not way.numbers
         numbers = (way.numbers and whole) or operation(event.operation).copies in ("cast", "move")
         for edge in self._edges(way.at):
-            taken = edge.operand
-            outside = taken is None or taken.leaf or not has_graph(self._history, taken)
-            entered = way.at if joins and outside else way.entered
+            entered = way.at if joins and self._comes_in(edge) else way.entered
             yield _Way(edge.source, entered, numbers, chooses and not numbers)
+
+    def _comes_in(self, edge: Edge) -> bool:
+        """Whether what went into a call has no graph behind it: none, or it is a leaf."""
+        taken = edge.operand
+        return taken is None or taken.leaf or not has_graph(self._history, taken)
 
     def _told(self, some: list[Met]) -> ActedCut | None:
         """Return the cuts of one line; None where nothing that is trained lies behind them."""

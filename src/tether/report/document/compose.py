@@ -132,16 +132,20 @@ def _in_a_line(about: Findings) -> list[Phrase]:
         where = f" in {named(about.processes)}" if about.processes else ""
         phrases.append(Phrase(f" in {counted(trace.ended, 'call')} recorded{where}", "dim"))
     phrases.append(Phrase(_ENDED[trace.outcome], "dim"))
-    children = sum(gap.times for gap in trace.gaps if gap.code == "child")
+    return [*phrases, *_unrecorded(trace)]
+
+
+def _unrecorded(trace: Trace) -> Iterator[Phrase]:
+    """Yield how many processes were not recorded, and how they would be."""
+    gaps = [gap for gap in trace.gaps if gap.code == "child"]
+    children = sum(gap.times for gap in gaps)
     if children:
-        text = f"; {counted(children, 'child process', 'child processes')} ran and "
-        text += "was not recorded" if children == 1 else "were not recorded"
-        phrases.append(Phrase(text, "warning"))
-        if any(gap.code == "child" and gap.detail != LOADER for gap in trace.gaps):
-            does = "it does" if children == 1 else "they do"
-            text = f" (`tether run --children` records what {does} with PyTorch)"
-            phrases.append(Phrase(text, "dim"))
-    return phrases
+        were = "was" if children == 1 else "were"
+        number = counted(children, "child process", "child processes")
+        yield Phrase(f"; {number} ran and {were} not recorded", "warning")
+    if any(gap.detail != LOADER for gap in gaps):
+        does = "it does" if children == 1 else "they do"
+        yield Phrase(f" (`tether run --children` records what {does} with PyTorch)", "dim")
 
 
 # -------------------------------------------------------------------------------------- verdicts

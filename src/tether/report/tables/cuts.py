@@ -40,6 +40,7 @@ def _finding(cut: ActedCut, findings: Sequence[Finding]) -> int | None:
 def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) -> list[Block]:
     """Return the part of a report that lists the cuts that no finding speaks of."""
     own = [row.cut for row in found if row.finding is None]
+    own = own if most is None else _by_block(own)
     if not own:
         return []
     called = any(one.callers for one in own)
@@ -65,6 +66,23 @@ def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) ->
             groups=tuple((n, shown_path(shown[n].site.file, folder)) for n in starts),
         ),
     ]
+
+
+def _by_block(cuts: Sequence[ActedCut]) -> list[ActedCut]:
+    """Return the cuts of one block, which a loss takes in at one line, as one with all names."""
+    groups: dict[object, list[ActedCut]] = {}
+    for one in cuts:
+        groups.setdefault((one.site, one.callers, one.entered), []).append(one)
+    return [_joined(some) for some in groups.values()]
+
+
+def _joined(cuts: Sequence[ActedCut]) -> ActedCut:
+    first, more = cuts[0], len(cuts) - 1
+    if not more:
+        return first
+    names = dict.fromkeys(name for one in cuts for name in one.names)
+    what = f"{first.what} (and {more} more call{'s' if more > 1 else ''})"
+    return first._replace(what=what, names=tuple(names))
 
 
 def _by_file(cuts: Sequence[ActedCut]) -> list[ActedCut]:

@@ -298,7 +298,7 @@ def _partly_used(lines: Lines, places: Sequence[int]) -> Slow | None:
     fix = f"Take the part first, and give {name} that."
     if not copies:
         return Slow(at, source, len(found), more, None, "made", what, fix, most.then)
-    fix = f"Take the part first, and copy that: {lines.text(at)}[...] before the call."
+    fix = f"Take the part first, and copy that: `{lines.text(at)}[...]` before the call."
     spec = _whole_or_part(lines, at, source, copy, times)
     return Slow(at, source, len(found), more, spec, "copied", what, fix, most.then)
 

@@ -26,7 +26,7 @@ from tether.analysis.history import History
 from tether.analysis.timelines import by_number
 from tether.facts import GRAD_ON, RAISED, UNKNOWN, Event, Operand
 from tether.operations import table
-from tether.source.calls import copied_text
+from tether.source.calls import as_operand, copied_text
 
 COUNT = 64
 """Executions of a line from which what each call costs by itself, about a microsecond, is told."""
@@ -158,9 +158,10 @@ class Lines:
         return fact.device if fact is not None else "cpu"
 
     def text(self, at: int) -> str:
-        """Return the text of what a call copies: ``x`` for ``x.clone()``."""
+        """Return the text of what a call copies, for another call of it: ``x`` of ``x.clone()``."""
         event = self.events[at]
-        return copied_text(event.operation, self.history.site_of(event).expression) or "x"
+        text = copied_text(event.operation, self.history.site_of(event).expression)
+        return as_operand(text or "x")
 
     def pairs(self, places: Sequence[int]) -> list[tuple[int, Operand, Operand]]:
         """Return (position, source, copy) of the events that copied on one device."""

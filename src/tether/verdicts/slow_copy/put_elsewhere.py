@@ -118,7 +118,7 @@ def _slow(lines: Lines, found: Sequence[int], total: int, runs: int) -> Slow:
     )
     what += " goes at once, with nothing else that reads it"
     way = in_place(name)
-    fix = f"Write into the tensor that is there: {lines.text(found[0])}.{way}(...)."
+    fix = f"Write into the tensor that is there: `{lines.text(found[0])}.{way}(...)`."
     if not way:
         fix = "Write into the tensor that is there: assign to the part, x[...] = values."
     return Slow(found[0], old, len(found), total, None, "copied", what, fix)

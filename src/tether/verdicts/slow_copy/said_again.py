@@ -71,7 +71,7 @@ def _slow(lines: Lines, found: Sequence[_Repeated]) -> Slow:
         f"{made} writes each element {times:,} times, {total:,} bytes in {len(found):,} runs, and"
     )
     what += f" {reader} takes an expanded tensor as well"
-    fix = f"Expand it: {lines.text(most.at)}.expand(...) shows the elements as often, unwritten."
+    fix = f"Expand it: `{lines.text(most.at)}.expand(...)` shows the elements as often, unwritten."
     return Slow(
         most.at, most.source, len(found), total, _tried(lines, most), "copied", what, fix,
         most.reader,
