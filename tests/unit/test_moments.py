@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traces import trace
 
+from tether.analysis.sharing.standing import Standing, TieReason
 from tether.analysis.ties import ActedTie, Ties
 from tether.finding import Finding
 from tether.report.document.findings import Findings
@@ -59,9 +60,10 @@ def test_a_tie_is_there_from_the_step_in_which_it_was_made():
     step = next(n for n, event in enumerate(events) if event.operation == "step" and n > detach)
     tensor = events[detach].results[0].tensor
     site, write = made.history.site_of(events[detach]), made.history.site_of(events[step])
-    tie = ActedTie("tensor", ("d",), "net.w", (tensor,), (site,), (write,), (), "step", step, 1, 50)
+    acted = ActedTie("tensor", ("d",), "net.w", (tensor,), (site,), (write,), (), "step", step, 1,
+                     Standing(TieReason.COPY, read=True))  # fmt: skip
     made.findings = [Finding("alias-write", "warning", "d", site, "detach", "m", tensors=(tensor,))]
-    made.history.know(Ties, Ties(made.history, [tie]))
+    made.history.know(Ties, Ties(made.history, [acted]))
     found = moments(made, link)
     (one,) = found["ties"]
     assert (one["n"], one["step"]) == (1, 2)

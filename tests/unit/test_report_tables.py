@@ -118,6 +118,15 @@ def test_one_line_that_keeps_in_training_and_cuts_in_evaluation():
     assert [(one.gradient, one.count) for one in made] == [("keeps", 2), ("cuts", 1)]
 
 
+def test_one_line_that_keeps_a_gradient_where_there_is_one_is_one_row():
+    keeps = Event("clone", 0, (X,), (tensor(2, 2),))
+    bare = Event("clone", 0, (PLAIN,), (tensor(3, 3, grad=False),))
+    assert (row(bare, keeps).gradient, row(bare, keeps).count) == ("keeps", 2)
+    cuts = Event("clone", 0, (X,), (tensor(2, 2, grad=False),), grad_mode=GRAD_OFF)
+    made = copies(Trace(sites=[Site("/m.py", 1)], events=[bare, cuts]))
+    assert [(one.gradient, one.count) for one in made] == [("none", 1), ("cuts", 1)]
+
+
 def test_library_calls_are_told_apart_and_others_left_out():
     inside = Event("clone", 0, (X,), (tensor(2, 2),), inner=1)
     assert row(inside).library

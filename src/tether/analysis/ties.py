@@ -23,9 +23,10 @@ from tether.analysis.sharing.holding import (
     in_one_container,
 )
 from tether.analysis.sharing.kept_then_written import KeptRecord, KeptThenWritten
-from tether.analysis.sharing.odd_writes import OddWrites
+from tether.analysis.sharing.odd_writes import OddWrite, OddWrites
 from tether.analysis.sharing.rewritten import RewrittenArrays
 from tether.analysis.sharing.shared_memory import Sharing
+from tether.analysis.sharing.standing import Standing, TieReason
 from tether.analysis.surroundings import WaysThere
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
 from tether.operations import rule_for
@@ -56,7 +57,7 @@ class ActedTie(NamedTuple):
     operation: str  # that wrote
     write: int  # position of the first write
     times: int  # that it acted
-    score: int  # the higher, the less likely it was meant
+    standing: Standing  # why it is told, and how it stands among others
     perhaps: tuple[Site, ...] = ()  # lines that may have written an array: the text names it there
 
     @property
@@ -76,10 +77,11 @@ class Ties:
     def __init__(self, history: History, found: Iterable[ActedTie] | None = None) -> None:
         """Find the ties, or take those that were `found` before."""
         self._history = history
-        if found is not None:
-            self.found = list(found)
-            return
-        self._found = history.get(Sharing)
+        self._sharing = history.get(Sharing)
+        self.found = self._all() if found is None else list(found)
+
+    def _all(self) -> list[ActedTie]:
+        """Return the ties, joined by their cause, the first of them with all their lines."""
         groups: dict[object, list[ActedTie]] = {}
         for cause, tie in (
             *self._between_tensors(), *self._of_one_object(), *self._by_themselves(),
@@ -87,8 +89,8 @@ class Ties:
         ):  # fmt: skip
             groups.setdefault(cause, []).append(tie)
         joined = [_joined(some) for some in groups.values()]
-        joined.sort(key=lambda one: (-one.score, one.write))
-        self.found = [*map(self._with_keeping, joined[:_READ]), *joined[_READ:]]
+        joined.sort(key=_rank)
+        return [*map(self._with_keeping, joined[:_READ]), *joined[_READ:]]
 
     def _with_keeping(self, tie: ActedTie) -> ActedTie:
         """Add the line that puts what shows the change into a container, after those that share."""
@@ -125,7 +127,7 @@ class Ties:
                     write.operation,
                     act.write,
                     1,
-                    self._score(act),
+                    self._standing(act),
                 ),
             )
 
@@ -143,30 +145,29 @@ class Ties:
         by_library = all(events[at].inner not in (events[at].site, UNKNOWN) for at in calls)
         return by_library and not self._history.names_of(act.place.tensor)
 
-    def _score(self, act: Act) -> int:
-        history, events = self._history, self._history.events
-        write = events[act.write]
-        score = self._way_score(act)
-        if act.read >= 0 and not act.filled:
-            read = events[act.read]
-            score += 20 if read.inner == read.site else 12
-        if act.place.array != UNKNOWN or act.through == UNKNOWN:
-            score += 20
-        if write.operation == "step" and history.names_of(act.place.tensor):
-            score += 5
-        if write.inner != write.site and write.operation != "step":
-            score -= 8
-        if _unseen_before(history, act):
-            score -= 15
-        return score
+    def _standing(self, act: Act) -> Standing:
+        """Say how much two objects look like ones that were not meant to share.
 
-    def _way_score(self, act: Act) -> int:
-        """Say how much the calls by which two places share look like ones that share nothing."""
+        What a library wrote, what replaced values that nobody had seen, and what was written to a
+        piece, to change the whole, was meant.
+        """
         events = self._history.events
-        if any(_looks_like_a_copy(events[at]) for at in act.since):
-            return 25
-        pieces = {link.source for link in self._found.chain(act.through)}
-        return -15 if act.place.tensor in pieces else 0  # a piece was written to change the whole
+        write = events[act.write]
+        read = events[act.read] if act.read >= 0 and not act.filled else None
+        pieces = {link.source for link in self._sharing.chain(act.through)}
+        copied = any(_looks_like_a_copy(events[at]) for at in act.since)
+        by_library = write.inner != write.site and write.operation != "step"
+        in_piece = not copied and act.place.tensor in pieces
+        return Standing(
+            self._reason(act, copied=copied),
+            read=read is not None and read.inner == read.site,
+            meant=by_library or in_piece or _unseen_before(self._history, act),
+        )
+
+    def _reason(self, act: Act, *, copied: bool) -> TieReason:
+        if act.place.array != UNKNOWN or act.through == UNKNOWN:
+            return TieReason.ARRAY
+        return TieReason.COPY if copied else TieReason.VIEW
 
     # -- one object in several places --------------------------------------------------------
 
@@ -174,8 +175,8 @@ class Ties:
         history = self._history
         holding, kept = history.get(Holding), history.get(KeptThenWritten)
         for act in holding.all:
-            score = self._held_score(holding, act)
-            if score < 0 or (act.tensor, act.write) in kept.writes:
+            standing = self._held_standing(holding, act)
+            if standing.nothing or (act.tensor, act.write) in kept.writes:
                 continue
             apart = [one for one in act.others if not self._is_one_place(act, one)]
             if not apart:
@@ -200,7 +201,7 @@ class Ties:
                     write.operation,
                     act.write,
                     1,
-                    score,
+                    standing,
                 ),
             )
 
@@ -262,7 +263,7 @@ class Ties:
                     write.operation,
                     one.write,
                     1,
-                    _KEPT,
+                    Standing(TieReason.KEPT, read=True),
                 ),
             )
 
@@ -291,7 +292,9 @@ class Ties:
                     history.events[one.read].operation,
                     one.read,
                     one.times,
-                    _AGAIN if before == read else _AGAIN + _BY_ANOTHER_LINE,
+                    Standing(
+                        TieReason.AGAIN if before == read else TieReason.ALTERNATING, read=True
+                    ),
                     one.perhaps,
                 ),
             )
@@ -315,80 +318,81 @@ class Ties:
                     write.operation,
                     one.write,
                     1,
-                    _ODD[one.kind] - (0 if history.site_of(write).user else 30),
+                    self._odd_standing(one),
                 ),
             )
 
-    def _held_score(self, holding: Holding, act: HeldAct) -> int:
+    def _odd_standing(self, one: OddWrite) -> Standing:
+        """Say what a write tells of a tie; where a library wrote by itself, that was meant."""
+        users = self._history.site_of(self._history.events[one.write]).user
+        return Standing(_ODD[one.kind], read=users and one.read >= 0, meant=not users)
+
+    def _held_standing(self, holding: Holding, act: HeldAct) -> Standing:
+        """Say how much the places of one object look like ones that were not meant to be one.
+
+        A function whose name ends in "_", and ``out=``, say that they write what they are given.
+        """
         history = self._history
         write = history.events[act.write]
-        score = self._places_score(holding, act)
-        if act.read >= 0:
-            score += 20
-        function = history.site_of(write).function.rpartition(".")[2]
-        if function.endswith("_") or write.flags & OUT:
-            score -= 10
-        if operation(write.operation).overwrites:
-            score -= 5
-        if write.inner != write.site:
-            score -= 5
-        if not _seen_before(history, act.tensor, act.write):
-            score -= 25
-        return score
+        named = history.site_of(write).says_it_writes
+        unseen = not _seen_before(history, act.tensor, act.write)
+        return Standing(
+            self._held_reason(holding, act),
+            read=act.read >= 0,
+            meant=named or bool(write.flags & OUT) or unseen,
+        )
 
-    def _places_score(self, holding: Holding, act: HeldAct) -> int:
-        """Say how much the places of an object look like ones that were not meant to be one."""
+    def _held_reason(self, holding: Holding, act: HeldAct) -> TieReason:
         states = [one for one in act.others if one.kind == "state"]
         if len(states) > 1 or len(in_one_container(act.others)) > 1:
-            return 45
+            return TieReason.SLOTS
         step = self._history.events[act.write].operation == "step"
         if step and act.tensor in self._history.held:
             # Its module, its optimizer and lists of parameters hold it; one module may do so twice.
             holders = act.others if act.by is None else (*act.others, act.by)
             if are_two_names(holders):
-                return -10
-            return 10 if are_alike(holders) or are_of_one_module(holders) else -30
-        return max(_weight(holding, act, one) for one in act.others)
+                return TieReason.TWO_NAMES
+            twice = are_alike(holders) or are_of_one_module(holders)
+            return TieReason.PARAMETER if twice else TieReason.OWN
+        return min(_reason_of(holding, act, one) for one in act.others)
 
 
 _ODD = {
-    "lost": 65, "operand": 65, "overlap": 60, "result": 60, "gradient": 60, "elements": 55,
-    "twice": 25, "handed": 35,
+    "lost": TieReason.LOST, "operand": TieReason.OPERAND, "overlap": TieReason.OVERLAP,
+    "result": TieReason.RESULT, "gradient": TieReason.GRADIENT, "elements": TieReason.ELEMENTS,
+    "twice": TieReason.TWICE, "handed": TieReason.HANDED,
 }  # fmt: skip
 
-_KEPT = 58
-"""A record that is not what was kept is seldom meant."""
+_REASONS = {
+    "cache": TieReason.CACHE, "default": TieReason.DEFAULT, "closure": TieReason.CLOSURE,
+    "state": TieReason.STATE, "slot": TieReason.SLOT, "attribute": TieReason.ATTRIBUTE,
+}  # fmt: skip
 
-_AGAIN = 18
-"""An array that is read anew after each write is mostly a buffer."""
-
-_BY_ANOTHER_LINE = 12
-"""Two lines that read one array in turn are to see the same more often than one line."""
-
-_WEIGHTS = {"cache": 40, "default": 35, "closure": 25, "state": 15, "slot": 18, "attribute": 8}
+_BESIDE = {
+    ("slot", ""): TieReason.VIEW, ("attribute", ""): TieReason.VIEW,
+    ("attribute", "attribute"): TieReason.ATTRIBUTES,
+}  # fmt: skip
+"""Reasons by what the place was written through as well; "": through what has no name."""
 
 
-def _weight(holding: Holding, act: HeldAct, other: Holder) -> int:
-    """Say how much a place that shows a write looks like one that was not meant to."""
+def _reason_of(holding: Holding, act: HeldAct, other: Holder) -> TieReason:
+    """Say why a place that shows a write is told of."""
     if other.tensor == UNKNOWN:
-        return 30
+        return TieReason.ARRAY
     if other.kind in ("slot", "attribute", "variable") and holding.in_a_loop(act):
-        return 0  # the elements of a list, one after the other
+        return TieReason.VIEW  # the elements of a list, one after the other
     if other.kind == "variable":
-        return _variable_weight(holding, other)
+        return _of_variable(holding, other)
     by = "" if act.by is None else act.by.kind
-    return _BESIDE.get((other.kind, by), _WEIGHTS[other.kind])
+    return _BESIDE.get((other.kind, by), _REASONS[other.kind])
 
 
-_BESIDE = {("slot", ""): 0, ("attribute", ""): 0, ("attribute", "attribute"): 25}
-"""Weights by what the place was written through as well."""
-
-
-def _variable_weight(holding: Holding, other: Holder) -> int:
+def _of_variable(holding: Holding, other: Holder) -> TieReason:
     if not other.depth:
-        return 30
+        return TieReason.VARIABLE
     target = holding.target_of(other)
-    return 5 if target and first_word(target) == first_word(other.name) else 25
+    given = target and first_word(target) == first_word(other.name)
+    return TieReason.GIVEN if given else TieReason.CALLER
 
 
 def _ends(holders: Iterable[Holder]) -> set[str]:
@@ -429,8 +433,13 @@ def _seen_before(history: History, tensor: int, write: int) -> bool:
 # -- joining --------------------------------------------------------------------------------
 
 
+def _rank(tie: ActedTie) -> tuple[tuple[bool, TieReason, bool], bool, int]:
+    """Order ties: by how they stand, of many tensors before of one, as they were written."""
+    return tie.standing.rank, len(tie.tensors) < 2, tie.write
+
+
 def _joined(ties: list[ActedTie]) -> ActedTie:
-    best = max(ties, key=lambda one: (one.score, -one.write))
+    best = min(ties, key=_rank)
     ordered = [best, *(one for one in ties if one is not best)]
     tensors = _all(one.tensors for one in ordered)
     return best._replace(
@@ -441,7 +450,6 @@ def _joined(ties: list[ActedTie]) -> ActedTie:
         reads=_all(one.reads for one in ordered),
         write=min(one.write for one in ties),
         times=max(len({one.write for one in ties}), best.times),
-        score=best.score + (10 if len(tensors) > 1 else 0),
     )
 
 

@@ -7,6 +7,7 @@ was added still opens: the field takes its default. Every value is checked for i
 
 from __future__ import annotations
 
+import enum
 import functools
 import json
 import os
@@ -131,7 +132,26 @@ def _choice(options: tuple[str, ...]) -> Callable[[object], str]:
     return decode
 
 
+def _numbered(hint: Any) -> Callable[[object], enum.IntEnum] | None:
+    """Return a function from a number to one of an enumeration; None for another annotation."""
+    if not (isinstance(hint, type) and issubclass(hint, enum.IntEnum)):
+        return None
+    known = {int(one): one for one in hint}
+
+    def decode(value: object) -> enum.IntEnum:
+        if type(value) is not int or value not in known:
+            raise Damage(f"one of {len(known)} numbers was expected")
+        return known[value]
+
+    return decode
+
+
 _PLAIN: dict[Any, Callable[[object], Any]] = {int: whole, bool: _boolean, float: _real}
+
+
+def _plain(hint: Any) -> Callable[[object], Any] | None:
+    """Return how a number or a truth is read; None for an annotation of another kind."""
+    return integer if isinstance(hint, NewType) else _PLAIN.get(hint) or _numbered(hint)
 
 
 @functools.cache
@@ -142,7 +162,7 @@ def decoder(hint: Any, text: Callable[[object], str] = string) -> Callable[[obje
     """
     if hint is str:
         return text
-    plain = integer if isinstance(hint, NewType) else _PLAIN.get(hint)
+    plain = _plain(hint)
     if plain is not None:
         return plain
     if hasattr(hint, "_fields") or is_dataclass(hint):

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from tether.analysis.speaking import bytes_text
 from tether.analysis.wording import named
-from tether.facts import LOADER, Site
+from tether.facts import LOADER, Site, Trace
 from tether.finding import SEVERITIES, Edit, Evidence, Finding
 from tether.report.document.blocks import (
     Block,

@@ -51,6 +51,12 @@ class _Sum:
     bytes: int = 0
     memories: set[Memory] = field(default_factory=set)
 
+    def add(self, other: _Sum) -> None:
+        """Take in what another sum counted."""
+        self.count += other.count
+        self.bytes += other.bytes
+        self.memories |= other.memories
+
 
 def copies(
     trace: Trace, needed: Mapping[tuple[int, str], tuple[Needed, str]] | None = None
@@ -76,6 +82,7 @@ def copies(
             total.memories.add(memory)
             if memory == "owns":
                 total.bytes += _moved(event)
+    _join_without_graph(sums)
     made = [
         Copy(
             trace.sites[key.site],
@@ -90,6 +97,14 @@ def copies(
     ]
     made.sort(key=lambda row: (row.site.file, row.site.line, row.site.column, row.library))
     return made
+
+
+def _join_without_graph(sums: dict[_Key, _Sum]) -> None:
+    """Make one row of a line that keeps a gradient, and of its runs where there was none."""
+    for key in [one for one in sums if one.gradient == "none"]:
+        kept = sums.get(key._replace(gradient="keeps"))
+        if kept is not None:
+            kept.add(sums.pop(key))
 
 
 def _first_seen(events: Events) -> Numbers:

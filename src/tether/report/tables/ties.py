@@ -27,9 +27,6 @@ from tether.source.names import joint_name
 MANY_TIES = 10
 """Rows that a report shows."""
 
-LEAST = 15
-"""The score from which on a row is shown; those below are what programs do all the time."""
-
 
 class TieRow(NamedTuple):
     """A tie that acted, and the finding that speaks of it."""
@@ -110,8 +107,8 @@ def block(found: Sequence[TieRow], folder: str, most: int | None = MANY_TIES) ->
 
     At most so many, those that look least meant; None: all.
     """
-    least = LEAST if most is not None else 0
-    own = [one.tie for one in found if one.finding is None and one.tie.score >= least]
+    untold = [one.tie for one in found if one.finding is None]
+    own = [one for one in untold if most is None or not one.standing.plain]
     if not own:
         return []
     columns = (
@@ -119,7 +116,7 @@ def block(found: Sequence[TieRow], folder: str, most: int | None = MANY_TIES) ->
         Column("by"), Column("through", give=True), Column("since"), Column("read"),
     )  # fmt: skip
     cells = tuple(_cells(tie, folder) for tie in own[:most])
-    left = len(found) - sum(one.finding is not None for one in found) - len(cells)
+    left = len(untold) - len(cells)
     text = "A write through one name changed what another name shows; that may be intended."
     return [
         Heading("shared memory that was written"),
