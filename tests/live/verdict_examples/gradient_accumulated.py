@@ -105,6 +105,59 @@ for _ in range(4):
         (Expected("gradient-accumulated", "w", 10),),
     ),
     Example(
+        "Gradients of another loss come after its own, before both step",
+        """import torch
+
+w = torch.ones(3, requires_grad=True)
+v = torch.ones(3, requires_grad=True)
+first, second = torch.optim.SGD([w], lr=0.1), torch.optim.SGD([v], lr=0.1)
+for _ in range(4):
+    made = w * 2
+    own, other = (made.detach() * v - 1).pow(2).sum(), (made * v).sum()
+    first.zero_grad()
+    second.zero_grad()
+    own.backward()
+    other.backward()
+    second.step()
+    first.step()
+""",
+        (Expected("gradient-accumulated", "v", 12),),
+    ),
+    Example(
+        "Gradients of another loss come after its own has been used",
+        """import torch
+
+w = torch.ones(3, requires_grad=True)
+v = torch.ones(3, requires_grad=True)
+first, second = torch.optim.SGD([w], lr=0.1), torch.optim.SGD([v], lr=0.1)
+for _ in range(4):
+    made = w * 2
+    second.zero_grad()
+    (made.detach() * v - 1).pow(2).sum().backward()
+    second.step()
+    first.zero_grad()
+    (made * v).sum().backward()
+    first.step()
+""",
+    ),
+    Example(
+        "Two losses of one model, both meant for both of its parts",
+        """import torch
+
+w = torch.ones(3, requires_grad=True)
+v = torch.ones(3, requires_grad=True)
+first, second = torch.optim.SGD([w], lr=0.1), torch.optim.SGD([v], lr=0.1)
+for _ in range(4):
+    made = w * 2
+    first.zero_grad()
+    second.zero_grad()
+    (made * v - 1).pow(2).sum().backward()
+    (w * v).sum().backward()
+    second.step()
+    first.step()
+""",
+    ),
+    Example(
         "Gradients of another loss are cleared before its own",
         """import torch
 

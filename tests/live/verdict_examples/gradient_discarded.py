@@ -4,6 +4,31 @@ from tether.verdicts.base import Example, Expected
 
 EXAMPLES = (
     Example(
+        "Copies of a model that one line trains in turn, and that step together",
+        """import copy
+import torch
+
+class Member:
+    def __init__(self, net):
+        self.net, self.opt = net, torch.optim.SGD(net.parameters(), lr=0.1)
+        self.flat = torch.zeros(4)
+        net.weight.grad, net.bias.grad = self.flat[:3].view(1, 3), self.flat[3:]
+    def learn(self, x):
+        self.opt.zero_grad(set_to_none=False)
+        self.net(x).pow(2).mean().backward()
+
+net = torch.nn.Linear(3, 1)
+members = [Member(copy.deepcopy(net)) for _ in range(4)]
+for _ in range(40):
+    for one in members:
+        one.learn(torch.randn(2, 3))
+    mean = torch.stack([one.flat for one in members]).mean(0)
+    for one in members:
+        one.flat.copy_(mean)
+        one.opt.step()
+""",
+    ),
+    Example(
         "Cleared for the next loss, and set to what it is by then",
         """import torch
 

@@ -3,9 +3,9 @@
 Two optimizers train two parts by two losses, in turn. The loss of the first part goes through all
 of the second one and adds to its gradients; the first optimizer steps; then the second part's own
 loss, which does not go through the first part, adds to the same gradients, and its optimizer steps
-on the sum. Nothing cleared them in between. Or both optimizers step after both passes; told where
-the second part's own loss was computed from what the first part gave, cut off from it: then each
-part is to have a loss of its own.
+on the sum. Nothing cleared them in between. Or both optimizers step after both passes, in whatever
+order these come; told where the second part's own loss was computed from what the first part gave,
+cut off from it: then each part is to have a loss of its own.
 
 Or one part trains alone first, with an optimizer that clears nothing but that part, and each of its
 passes goes through the other part, too: their gradients pile up there until the first step of it.
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tether.analysis.gradients.cuts import Cuts
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, following, latest
-from tether.facts import OptimizerId
+from tether.facts import UNKNOWN, OptimizerId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.verdicts.gradient_accumulated.adding import meets_gradients, passes_that_add
 
@@ -106,18 +106,31 @@ class _Steps:
             before = step
 
     def case(self, number: OptimizerId, passes: list[int]) -> ForeignGradients | None:
-        """Return what a step uses of another's loss; None where it uses nothing of it."""
-        own, tensors = passes[-1], self._history.trace.optimizers[number].tensors
+        """Return what a step uses of another's loss; None where it uses nothing of it.
+
+        Its own loss has the last pass, or the first where the other's step waits for both.
+        """
+        for own in dict.fromkeys((passes[-1], passes[0])):
+            found = self._beside(number, passes, own)
+            if found is not None:
+                return found
+        return None
+
+    def _beside(self, number: OptimizerId, passes: list[int], own: int) -> ForeignGradients | None:
+        """Return what a step uses of another's loss beside the pass of its own."""
+        tensors = self._history.trace.optimizers[number].tensors
         reached = [one for one in tensors if one in self._reach(own)]
         beside = {*map(int, self._reach(own))} & self._history.held - {*map(int, reached)}
-        for other in passes[:-1] if reached else ():
-            stepped, parts = self._between(number, other, own, beside)
+        for other in (one for one in passes if reached and one != own):
+            stepped, parts = UNKNOWN, set[int]()
+            if other < own:
+                stepped, parts = self._between(number, other, own, beside)
             together = stepped < 0 and not beside
             if together:
                 stepped, parts = self._after(number, other, own)
             if stepped >= 0 and self._reach(other).issuperset(reached):
-                step = self.at[number][bisect_right(self.at[number], own)]
-                cleared = latest(self._met[reached[0]], other)
+                step = following(self.at[number], max(own, other))
+                cleared = latest(self._met[reached[0]], min(own, other))
                 parted = self._parted(own, parts)
                 return ForeignGradients(
                     other, stepped, own, step, cleared, tuple(reached), parted, together
@@ -127,12 +140,13 @@ class _Steps:
     def _after(self, number: OptimizerId, other: int, own: int) -> tuple[int, set[int]]:
         """Return the step of another optimizer after two passes, and its tensors.
 
-        The first pass goes through these, and the second was cut off from them; -1: there is none.
+        The other pass goes through these, and its own was cut off from them; -1: there is none.
         """
-        until = following(self._passes, own)
+        first, last = sorted((other, own))
+        until = following(self._passes, last)
         for theirs, steps in self.at.items():
-            stepped = following(steps, own)
-            between = following(steps, other) < stepped
+            stepped = following(steps, last)
+            between = following(steps, first) < stepped
             parts = set(map(int, self._history.trace.optimizers[theirs].tensors))
             ours = theirs != number and not between and stepped >= 0 and not 0 <= until < stepped
             if ours and parts & self._reach(other) and self._parted(own, parts):
@@ -200,6 +214,7 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
         events[at].site for at in (found.other, found.stepped, found.own, found.step)
     )
     cleared = [events[found.cleared].site] if found.cleared >= 0 else []
+    begun = (Step("loss", own, say("backward adds the gradient of another loss")),)
     turn = (Step("step", stepped, say("another optimizer steps, without it")),)
     return Claim(
         tensors=found.tensors,
@@ -209,16 +224,23 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
         severity="warning" if found.parted and not found.together else "note",
         message=say(
             "Backward at {other}, for the step at {stepped}, adds to the gradient of {subject} as"
-            " well. Nothing clears it before backward at {own} adds the gradient of another loss,"
-            " and each step at {step} uses the sum.",
+            " well."
+            + (
+                " So does backward at {own}, of another loss; nothing clears it in between, and"
+                if found.together
+                else " Nothing clears it before backward at {own} adds the gradient of another"
+                " loss, and"
+            )
+            + " each step at {step} uses the sum.",
             other=At(other), stepped=At(stepped), own=At(own), step=At(step),
         ),
         story=(
             *(Step("cleared", one, say("the gradients are cleared here")) for one in cleared),
-            Step("loss", other, say("backward fills the gradient of {x}",
+            *(() if found.other < found.own else begun),
+            Step("loss", other, say("backward adds to the gradient of {x}",
                  x=Tensor(found.tensors[0]))),
             *(() if found.together else turn),
-            Step("loss", own, say("backward adds the gradient of another loss")),
+            *(begun if found.other < found.own else ()),
             *(turn if found.together else ()),
             Step("step", step, say("this step uses the sum")),
         ),

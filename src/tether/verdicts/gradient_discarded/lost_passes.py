@@ -157,7 +157,7 @@ class _Passes:
         graph, found = self._history.get(Graph), dict[SiteId, list[int]]()
         for at in self._history.while_alive(tensor, self._history.backwards):
             leaves, event = graph.leaves(at), self._history.events[at]
-            gives = leaves is None or tensor in leaves
+            gives = tensor in (self._always_reached[event.site] if leaves is None else leaves)
             # An optimizer that calls a closure uses each of its passes.
             gives = gives and self._history.inside(event, "closure") < 0
             if gives and event.operation == "backward" and not event.raised:
@@ -205,6 +205,16 @@ class _Passes:
         between = passes[bisect_right(passes, at) : bisect_left(passes, step)]
         others = {events[one].site for one in between} - {events[at].site}
         return not any(tensor in self._reached[site] for site in others)
+
+    @cached_property
+    def _always_reached(self) -> dict[SiteId, set[int]]:
+        """By line, the tensors that each of its passes that are known gave a gradient."""
+        graph, found = self._history.get(Graph), dict[SiteId, set[int]]()
+        for at in self._history.backwards:
+            leaves, site = graph.leaves(at), self._history.events[at].site
+            if leaves is not None:
+                found[site] = found[site] & leaves if site in found else set(leaves)
+        return defaultdict(set, found)
 
     @cached_property
     def _reached(self) -> dict[SiteId, set[int]]:
