@@ -124,6 +124,17 @@ for _ in range(3):
     walkers[-1].go(torch.randn(2))
 """
     + WALK,
+    "walkers whose best are copied at each step": TRAIL
+    + """\
+walkers = [start]
+for _ in range(4):
+    for one in walkers:
+        one.go(torch.randn(2))
+    lengths = [one.length().item() for one in walkers]
+    best = sorted(range(len(walkers)), key=lengths.__getitem__)[:2]
+    walkers = [copy.copy(walkers[one]) for one in best * 2]  #! alias-write start.path
+print(lengths)
+""",
     "a function that writes what it is given": TRAIL
     + """\
 def push(trail, move):
@@ -270,6 +281,15 @@ for _ in range(3):
     second = copy.copy(first)
     second.go(torch.randn(2))
     print(first.length().item(), second.length().item())
+""",
+    "one walker of many, and copied at each step": TRAIL
+    + """\
+walker = start
+for _ in range(5):
+    tries = [copy.copy(walker) for _ in range(3)]
+    walker = tries[int(torch.randint(3, ()))]
+    walker.go(torch.randn(2))
+    print(walker.length().item())
 """,
     "an object that takes the place of the one before": TRAIL
     + """\

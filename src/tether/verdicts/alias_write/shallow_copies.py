@@ -145,7 +145,8 @@ class _Copies:
 
     def _relied_on(self, writes: list[_CopysWrite], first: _CopysWrite, second: _CopysWrite) -> int:
         """Return a read in the next turn of who wrote first, which has not written that anew."""
-        turns = [(at, who == first.holder) for at, who in self._turns if at > second.at]
+        mine, _ = self._families(first.holder, second.holder)
+        turns = [(at, who in mine) for at, who in self._turns if at > second.at]
         turn = next((at for at, own in turns if own), None)
         if turn is None:
             return UNKNOWN
@@ -153,7 +154,7 @@ class _Copies:
         for one in writes:
             if one.holder == UNKNOWN and one.at > turn:
                 ends.append(one.at)
-            elif one.holder in (first.holder, UNKNOWN) and one.at > second.at:
+            elif one.holder in (*mine, UNKNOWN) and one.at > second.at:
                 ends += [one.at] if overlaps(one.written, first.written) else []
         return self._read(first.written, turn, min(ends, default=self._end(writes)))
 
@@ -166,11 +167,37 @@ class _Copies:
         since = self._begun(first, second)
         mine, theirs = (
             list(dict.fromkeys(one.place for one in writes if one.at >= begun
-                               and (one.holder, one.how) == (who.holder, "sets")))
-            for who, begun in zip((first, second), since, strict=True)
+                               and one.holder in family and one.how == "sets"))
+            for family, begun in zip(
+                self._families(first.holder, second.holder), since, strict=True
+            )
         )  # fmt: skip
         both = min(len(mine), len(theirs))
         return first.at >= since[0] and both >= _LEAST and mine[:both] == theirs[:both]
+
+    def _families(self, first: int, second: int) -> tuple[set[int], set[int]]:
+        """Return two objects, each with the copies that go on in its place: a beam's hypotheses.
+
+        Where one is a copy of the other, each alone.
+        """
+        mine, theirs = self._copied_on(first), self._copied_on(second)
+        return (mine, theirs) if mine.isdisjoint(theirs) else ({first}, {second})
+
+    def _copied_on(self, holder: int) -> set[int]:
+        found, waiting = {holder}, [holder]
+        while waiting:
+            made = [one for one in self._made_of[waiting.pop()] if one not in found]
+            found.update(made)
+            waiting += made
+        return found
+
+    @cached_property
+    def _made_of(self) -> dict[int, list[int]]:
+        """Return the copies that were made of each object."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for fact in self._facts:
+            found[fact.of].append(fact.made)
+        return found
 
     def _begun(self, first: _CopysWrite, second: _CopysWrite) -> tuple[int, int]:
         """Return since when each of two objects goes its own way, from the same beginning."""
