@@ -33,6 +33,14 @@ for _ in range(4):
     scores.append(score)
 print((torch.stack(kept).square().sum(1) - torch.stack(scores)).sum().item())
 """,
+    "an action that is kept, and that nothing had used": """\
+kept, costs = [], []
+for _ in range(4):
+    action = torch.randn(3)
+    costs.append(scaled(action.numpy()))  #! alias-write kept[0] (note)
+    kept.append(action)
+print(torch.stack(kept).square().sum(1), costs)
+""",
     "a picture that is drawn on after it was looked at": """\
 def mark(picture):
     picture[:2] = 1.0
@@ -69,6 +77,24 @@ for _ in range(4):
 for _ in range(4):
     action = torch.randn(3)
     print(action.sum().item(), scaled(action.numpy().copy()), action.mean().item())
+""",
+    "drawn, and made for it": """\
+for _ in range(4):
+    places = torch.arange(6)
+    np.random.shuffle(places.numpy())
+    values = torch.randn(3)
+    scaled(values.numpy())
+    print(places.sum().item(), values.sum().item())
+""",
+    "a result that is filled": """\
+def fill(values):
+    values[:] = np.random.rand(3)
+    return values
+
+
+for _ in range(4):
+    values = torch.zeros(3)
+    print(fill(values.numpy()).sum(), values.sum().item())
 """,
     "not read again": """\
 for _ in range(4):

@@ -57,6 +57,21 @@ def given_back(
                 yield site_of_node(file, one, sources[file].lines)  # type: ignore[arg-type]
 
 
+def handed_for_a_result(sources: Mapping[str, Source], site: Site) -> bool:
+    """Whether what a site gives is handed to a function of the text, whose result is taken.
+
+    ``reward = env.step(action.numpy())``, for which `step` is defined somewhere in the text. A
+    call whose result nobody takes is made for what it writes.
+    """
+    source = sources.get(site.file)
+    node = source.node_at(site) if source is not None else None
+    call = source.parent(node) if source is not None and node is not None else None
+    if source is None or not isinstance(call, ast.Call) or node not in call.args:
+        return False
+    known = {one.name for text in sources.values() for one in text.functions}
+    return called(call.func) in known and not isinstance(source.parent(call), ast.Expr)
+
+
 def _gives(node: ast.AST, attributes: Collection[str]) -> bool:
     """Whether a statement returns an attribute, by itself or as a part of an object made there."""
     if not isinstance(node, ast.Return):

@@ -8,6 +8,7 @@ that it was put into) and ran, by the calls recorded, after the write.
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from tether.facts import UNKNOWN, Event, Operand, Site, Unseen
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import extent, may_overlap
-from tether.source.handing import gives_back
+from tether.source.handing import gives_back, handed_for_a_result
 from tether.source.keeping import Kept, follows, keeping, loads
 from tether.source.names import joint_name
 from tether.source.syntax import Source, site_of_node, source_of
@@ -76,14 +77,19 @@ def _written(history: History) -> Iterator[tuple[Unseen, int]]:
     """Yield the writes of those who had the array of a tensor, and the call that gave it.
 
     An array that nobody has any more is the tensor's own. One that was gone with the call that it
-    was handed to may have been handed out to be filled, or changed.
+    was handed to may have been handed out to be filled, or changed: not where values that were
+    used before were handed out, nor where the call was made for its result.
     """
     passing = Counter(one.storage for one in unheard(history) if one.site == UNKNOWN)
+    for_result = functools.cache(functools.partial(_for_a_result, history))
     for fact in unheard(history):
         export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
         if not fact.held or not 0 <= export < len(history.events):
             continue
-        once = passing[fact.storage] == 1 and _used_before(history, export)
+        once = passing[fact.storage] == 1 and (
+            _used_before(history, export)
+            or (not _is_blank(history, export) and for_result(history.events[export].site))
+        )
         if fact.site != UNKNOWN or once:
             yield fact, export
 
@@ -107,6 +113,21 @@ def _used_before(history: History, export: int) -> bool:
         and any(one.storage == operand.storage for one in event.reads)
         for event in reads
     )
+
+
+def _for_a_result(history: History, site: int) -> bool:
+    """Whether a line hands an array to a function of the program's, for its result."""
+    sources = {file: source_of(file, text) for file, text in history.trace.sources.items()}
+    return handed_for_a_result(sources, history.site(site))
+
+
+def _is_blank(history: History, export: int) -> bool:
+    """Whether an array was made of a tensor that had been made to be filled."""
+    made = history.made_at(_handed_out(history, export).tensor)
+    if made < 0:
+        return True  # nothing is known of it
+    row = operation(history.events[made].operation)
+    return row.fresh and not row.random
 
 
 def _tied_at(history: History, tensor: int, export: int) -> int:
