@@ -193,11 +193,11 @@ SPELLINGS = {
         print(z.data.is_contiguous(), z.sum())
         """,
     "asked how it lies, and nothing else": """
-        y = b.repeat(2, 1)  #? yes is_contiguous, would answer otherwise
+        y = b.repeat(2, 1)  #? yes would answer otherwise without it
         print(y.is_contiguous())
         """,
     "asked for its strides": """
-        y = x.t().contiguous()  #? yes stride, would answer otherwise
+        y = x.t().contiguous()  #? yes would answer otherwise without it
         print(y.stride(), y.amax())
         """,
     "asked for strides that are the same": """
