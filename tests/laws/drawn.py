@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lengths import programs
 
 law = settings(
-    max_examples=programs(short=25, long=400),
+    max_examples=programs(short=15, long=400),
     deadline=None,
     phases=[one for one in Phase if one is not Phase.shrink or "TETHER_SHRINK" in os.environ],
     derandomize="TETHER_PROGRAMS" not in os.environ,

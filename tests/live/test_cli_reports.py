@@ -128,6 +128,7 @@ def test_a_cut_is_told_where_nothing_asks_for_the_gradient(tmp_path):
     assert "look.py:4  backward starts from the loss here" in told
 
 
+@pytest.mark.rest
 def test_the_installed_command_is_no_file_of_the_program(tmp_path):
     (tmp_path / "train.py").write_text(CUT)
     command = os.path.join(os.path.dirname(sys.executable), "tether")

@@ -217,6 +217,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.rest
 def test_copies_beside_processes_that_were_started_anew(tmp_path):
     check_needs(SPAWNED, tmp_path)
 

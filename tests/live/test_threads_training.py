@@ -66,6 +66,7 @@ torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1).step()
 """
 
 
+@pytest.mark.rest
 def test_a_thread_that_starts_while_dynamo_is_imported_is_heard(tmp_path):
     """The replacements of PyTorch's functions are taken back meanwhile."""
     (tmp_path / "train.py").write_text(AS_DYNAMO_IS_IMPORTED)
