@@ -159,6 +159,11 @@ class Operation:
         return self.leaves in ("array", "capsule", "address")
 
     @property
+    def constant(self) -> bool:
+        """Whether it makes a tensor of no other, and draws nothing: a total, a buffer to fill."""
+        return self.fresh and not self.random
+
+    @property
     def records(self) -> bool:
         """Whether it reads as a copy or a record; it may give back the memory it was given."""
         return self.same or (self.enters and self.own_counter)

@@ -77,7 +77,7 @@ def check(history: History) -> Iterator[Claim]:
     frozen_at = {tensor: at for tensor, at in frozen_at.items() if tensor not in told}
     later = [*_frozen_later(history, frozen_at), *_taken_off(history, frozen_at)]
     held = [one for one in [*frozen, *later] if one in history.held and one not in told]
-    copies = {one for one in [*held, *frozen_at] if _is_written_anew(history, one)}
+    copies = set(_written_anew(history, {*held, *frozen_at}))
     yield from _all_held(history, held, frozen_at, copies)
     told.update(held)
     yield from (_stays(history, one) for one in kept_frozen(history) if one.tensor not in told)
@@ -107,11 +107,17 @@ fills it.
 """
 
 
-def _is_written_anew(history: History, tensor: int) -> bool:
-    """Whether the program gives a tensor values of other tensors, between step and step."""
-    steps = [history.position(one.at) for one in history.steps]
-    after = {bisect_right(steps, at) for at in _taken_from_others(history, tensor)}
-    return len(after - {0}) >= FEWEST_WRITES
+def _written_anew(history: History, tensors: set[int]) -> Iterator[int]:
+    """Yield those that the program gives values of other tensors, between step and step."""
+    steps = [history.position(one.at) for one in history.steps] if tensors else []
+    rebound: dict[int, list[int]] = defaultdict(list)
+    for at, event in history.events.where(lambda name: operation(name).rebinds):
+        if event.reads and event.reads[0].tensor in tensors:
+            rebound[event.reads[0].tensor].append(at)
+    for tensor in tensors:
+        taken = [*_taken_from_others(history, tensor), *rebound[tensor]]
+        if len({bisect_right(steps, at) for at in taken} - {0}) >= FEWEST_WRITES:
+            yield tensor
 
 
 def _taken_from_others(history: History, tensor: int) -> Iterator[int]:
@@ -120,9 +126,6 @@ def _taken_from_others(history: History, tensor: int) -> Iterator[int]:
     for at in history.written(operand, history.by_steps) if operand is not None else ():
         event = history.events[at]
         if any(one.storage not in {this.storage for this in event.writes} for one in event.reads):
-            yield at
-    for at, event in history.events.where(lambda name: operation(name).rebinds):
-        if event.reads and event.reads[0].tensor == tensor:
             yield at
 
 

@@ -139,7 +139,7 @@ def _runs(history: History, write: int) -> list[tuple[int, int]]:
 def _computed_by(history: History, made: int, fills: list[Fill]) -> Fill | None:
     """Return the line that gave the variable what a call had computed of values, if one did."""
     row = operation(history.events[made].operation)
-    if row.copies or (row.fresh and not row.random):
+    if row.copies or row.constant:
         return None
     ways = history.get(WaysThere)
     lines = [history.site(one) for one in (history.events[made].site, *ways.above(made))]

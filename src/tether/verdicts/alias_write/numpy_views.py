@@ -124,10 +124,7 @@ def _for_a_result(history: History, site: int) -> bool:
 def _is_blank(history: History, export: int) -> bool:
     """Whether an array was made of a tensor that had been made to be filled."""
     made = history.made_at(_handed_out(history, export).tensor)
-    if made < 0:
-        return True  # nothing is known of it
-    row = operation(history.events[made].operation)
-    return row.fresh and not row.random
+    return made < 0 or operation(history.events[made].operation).constant
 
 
 def _tied_at(history: History, tensor: int, export: int) -> int:

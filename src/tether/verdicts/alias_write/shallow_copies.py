@@ -180,29 +180,26 @@ class _Copies:
 
         Where one is a copy of the other, each alone.
         """
-        mine, theirs = self._copied_on(first), self._copied_on(second)
+        mine, theirs = (self._going_on.get(one, {one}) for one in (first, second))
         return (mine, theirs) if mine.isdisjoint(theirs) else ({first}, {second})
 
-    def _copied_on(self, holder: int) -> set[int]:
-        found, waiting = {holder}, [holder]
-        while waiting:
-            made = [one for one in self._made_of[waiting.pop()] if one not in found]
-            found.update(made)
-            waiting += made
+    @cached_property
+    def _going_on(self) -> dict[int, set[int]]:
+        """Return each object that was copied with its copies, and the copies of these."""
+        found: dict[int, set[int]] = {}
+        for fact in reversed(self._facts):  # a copy is made before it is copied itself
+            found.setdefault(fact.of, {fact.of}).update(found.get(fact.made, {fact.made}))
         return found
 
     @cached_property
-    def _made_of(self) -> dict[int, list[int]]:
-        """Return the copies that were made of each object."""
-        found: dict[int, list[int]] = defaultdict(list)
-        for fact in self._facts:
-            found[fact.of].append(fact.made)
-        return found
+    def _copied_of(self) -> dict[int, int]:
+        """Return of each copy the object that it was made of."""
+        return {fact.made: fact.of for fact in self._facts}
 
     def _begun(self, first: _CopysWrite, second: _CopysWrite) -> tuple[int, int]:
         """Return since when each of two objects goes its own way, from the same beginning."""
-        of = {fact.made: fact.of for fact in self._facts}
-        if of.get(first.holder, UNKNOWN) == of.get(second.holder, first.holder):
+        one, other = (self._copied_of.get(write.holder) for write in (first, second))
+        if one is not None and one == other:
             return self._since[first.holder], self._since[second.holder]
         since = self._both_since(first, second)
         return since, since

@@ -259,7 +259,7 @@ def _changes(history: History, at: int, tensor: int) -> bool:
         return False
     if made >= 0:
         maker = history.events[made].operation
-        if operation(maker).fresh and not operation(maker).random:
+        if operation(maker).constant:
             return False  # a total, or a buffer to be filled
         if maker.rstrip("_") == event.operation.rstrip("_"):
             return False  # once more is as good as once: relu of what relu has made

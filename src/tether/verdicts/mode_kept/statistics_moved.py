@@ -7,6 +7,8 @@ trained again, or whose weights are written: its statistics go with them.
 
 from __future__ import annotations
 
+import functools
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -50,30 +52,35 @@ def statistics_moved(history: History) -> Iterator[StatisticsMoved]:
 def _moves(history: History) -> dict[int, list[int]]:
     """Return the calls that moved statistics of a frozen norm for a pass, by its weight."""
     found: dict[int, list[int]] = defaultdict(list)
+    taken_along = functools.cache(functools.partial(_taken_along, history))
     norms = history.events.where(lambda name: operation(name).notes == "statistics")
     for at, event in norms if history.steps else ():
         weights = [one for one in event.reads if history.is_parameter(one.tensor)]
         frozen = weights and not any(one.requires_grad for one in weights)
         if frozen and event.writes:
             weight = weights[0].tensor
-            if event.grad_mode == GRAD_ON or _taken_along(history, weight, at):
+            times, along = taken_along(weight)
+            last = bisect_right(times, at) - 1
+            if event.grad_mode == GRAD_ON or (last >= 0 and along[last]):
                 found[weight].append(at)
     return found
 
 
-def _taken_along(history: History, weight: int, at: int) -> bool:
-    """Whether what a line put into evaluation mode is in training mode with a module around it.
+def _taken_along(history: History, weight: int) -> tuple[list[int], list[bool]]:
+    """Return when modules around a weight were switched, and whether then one was taken along.
 
-    Without gradients the forward may well be there for the statistics; not of what was to stay in
+    A line had put it into evaluation mode, and a module around it is put into training mode.
+    Without gradients a forward may well be there for the statistics; not of what was to stay in
     evaluation mode.
     """
-    still: list[set[TensorId]] = []  # what was put into evaluation mode and not, by itself, back
+    times, along = list[int](), list[bool]()
+    still = set[frozenset[TensorId]]()  # what was put into evaluation mode, and not by itself back
     for one in history.get(ModeSwitches).of.get(weight, ()):
-        if history.position(one.at) <= at:
-            tensors = set(one.tensors)
-            still = [known for known in still if not one.training or tensors > known]
-            still += [] if one.training else [tensors]
-    return bool(still)
+        tensors = frozenset(one.tensors)
+        still = {known for known in still if tensors > known} if one.training else {*still, tensors}
+        times.append(history.position(one.at))
+        along.append(bool(still))
+    return times, along
 
 
 def _moved(history: History, weight: int, calls: list[int]) -> StatisticsMoved | None:

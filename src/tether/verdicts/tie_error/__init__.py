@@ -96,13 +96,10 @@ def _apart(history: History) -> Iterator[Raised]:
         fact = at_home(history, noted)
         lines[history.site(fact.site).row].append(fact)
     for facts in lines.values():
-        inner = [one for one in facts if any(_quotes(other, one) for other in facts)]
         for fact in facts:
-            if fact in inner:
-                by = [one for one in facts if _quotes(one, fact)]
-                yield fact._replace(fatal=fact.fatal or any(one.fatal for one in by))
-            elif not any(_quotes(fact, one) for one in inner):
-                yield fact
+            by = [one for one in facts if _quotes(one, fact)]
+            if by or not any(_quotes(fact, one) for one in facts):
+                yield fact._replace(fatal=any(one.fatal for one in (fact, *by)))
 
 
 def _quotes(outer: Raised, inner: Raised) -> bool:

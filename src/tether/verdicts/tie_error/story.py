@@ -424,7 +424,8 @@ class Story:
 
 def _gives_memory(event: Event, operand: Operand) -> bool:
     """Whether a call gave a tensor the memory of another one in place of its own."""
-    return event.operation == "data.__set__" and event.reads[0].tensor == operand.tensor
+    rebinds = operation(event.operation).rebinds
+    return rebinds and bool(event.reads) and event.reads[0].tensor == operand.tensor
 
 
 def _position(history: History, fact: Raised) -> int:
