@@ -54,7 +54,7 @@ def run_behind(history: History, fact: Raised) -> RunAgain | None:
 def _is_about(history: History, fact: Raised, run: RunAgain) -> bool:
     if run.end == "raised":
         inside = [one for one in history.trace.raised if run.again < one.at <= run.ended]
-        return fact.event == run.event or (inside != [] and inside[-1] is fact)
+        return fact.event == run.event or (inside != [] and inside[-1].at == fact.at)
     if run.reentrant:
         return _gave_others(history, run, history.position(fact.event))
     return fact.event == run.event and fact.type == "CheckpointError"
