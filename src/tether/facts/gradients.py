@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from tether.facts.identity import (
     UNKNOWN,
@@ -66,14 +66,18 @@ RunEnd = Literal["returned", "stopped", "raised"]
 """How a block ran to its end: ``stopped`` by PyTorch, which had recomputed all that it needed."""
 
 
-class RunAgain(NamedTuple):
-    """A block under activation checkpointing ran again in a backward pass, which failed.
+MOST_RUNS: Final = 1 << 14
+"""Runs of blocks that are noted; of later ones only those at which a pass failed."""
 
-    The last block that ran again in that pass. What was recorded within the moments of a run, in
-    its thread, happened in it.
+
+class RunAgain(NamedTuple):
+    """A block under activation checkpointing ran again in a backward pass.
+
+    What was recorded within the moments of a run, in its thread, happened in it. Of a pass that
+    failed it is the last block that ran again.
     """
 
-    event: EventId  # the backward pass
+    event: EventId  # the backward pass that failed; UNKNOWN: the pass went on
     site: SiteId  # the user's line that had the block checkpointed
     first: Moment  # the run in the forward
     last: Moment
@@ -84,6 +88,7 @@ class RunAgain(NamedTuple):
     end: RunEnd
     reentrant: bool  # `use_reentrant`: the forward ran without gradients
     keeps_random: bool = True  # `preserve_rng_state`: both runs draw the same numbers
+    other_random: bool = False  # both runs drew, from generators in another state
 
 
 class Hooked(NamedTuple):

@@ -25,6 +25,7 @@ from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings, WaysThere, at_line
 from tether.analysis.training.handed import Handed
 from tether.analysis.training.made_anew import LinesAnew
+from tether.analysis.training.taken_out import taken_out_by
 from tether.analysis.training.undone import Undone
 from tether.facts import UNKNOWN, Moment, Movement, Stop, TensorId
 from tether.finding import At, CallOf, Sentence, Step, Tensor, Where, say
@@ -32,8 +33,8 @@ from tether.source.reading import calls_of, gathered, left_by, returns
 
 Why = Literal[
     "not asked", "not in apply", "handed", "not held", "never stepped", "left out", "rate zero",
-    "too small", "undone", "put back", "not a number", "nothing back", "zero by values",
-    "cancelled", "stopped",
+    "too small", "taken out", "undone", "put back", "not a number", "nothing back",
+    "zero by values", "cancelled", "stopped",
 ]  # fmt: skip
 
 BY_VALUES: frozenset[Why] = frozenset({"zero by values", "cancelled"})
@@ -129,7 +130,7 @@ class Training:
         for ask in (
             self._not_asked, self._handed, self._not_held, self._never_stepped, self._not_a_number,
             self._rate_zero, self._put_back, self._undone, self._written_over, self._left_out,
-            self._too_small, self._zero_by_values,
+            self._taken_out, self._too_small, self._zero_by_values,
         ):  # fmt: skip
             found = ask(tensor)
             if found is not None:
@@ -351,6 +352,24 @@ class Training:
                 continue
             return at if self._history.inside(events[at], "step") >= 0 else None
         return None
+
+    def _taken_out(self, tensor: TensorId) -> Reason | None:
+        """Name the norm that takes out what a bias adds, where no step changed the bias."""
+        if not self._stayed(tensor) or tensor not in self._had_values:
+            return None
+        norm = taken_out_by(self._history, tensor)
+        if norm == UNKNOWN:
+            return None
+        site = self._history.events[norm].site
+        return Reason(
+            "taken out",
+            say("{norm} at {line} takes the mean of each channel away, and with it what {x} adds",
+                norm=CallOf(norm), line=At(site), x=Tensor(tensor)),
+            (*self._made(tensor), Step("used", site, say("the norm is given what {x} was added to",
+                                                         x=Tensor(tensor)))),
+            site,
+            certain=False,
+        )  # fmt: skip
 
     def _too_small(self, tensor: TensorId) -> Reason | None:
         if not self._stayed(tensor) or tensor not in self._had_values:

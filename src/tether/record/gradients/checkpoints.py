@@ -1,7 +1,7 @@
 """Blocks under activation checkpointing: the run of the forward, and the one in a backward pass.
 
-Which calls belong to a block's runs is of interest only where a pass fails. So each block remembers
-its first run, this log the last one that was repeated, and a fact is made as a pass fails.
+Each block remembers its first run, and a fact is made as it has run again. Where a pass fails, the
+last of these facts is told which pass that was.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch.utils import checkpoint
 
-from tether.facts import UNKNOWN, EventId, Moment, RunAgain, RunEnd, SiteId, ThreadId
+from tether.facts import MOST_RUNS, UNKNOWN, EventId, Moment, RunAgain, RunEnd, SiteId, ThreadId
 from tether.record.mode_stack import listener_here, muted
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.sites import here
@@ -36,14 +37,30 @@ class _Checkpointed:
         self.site = log.user_line(frame)
         self.first = self.last = self.thread = UNKNOWN
         self.reentrant, self.keeps_random = True, bool(keeps_random)
+        self.random: tuple[int, int] = (0, 0)  # as the run of the forward began, and ended
 
     def begins(self) -> None:
         """Note that the run of the forward begins."""
         self.first, self.thread = self._log.now()
+        self.random = self.state_of_random(), 0
 
     def ends(self) -> None:
         """Note that it has ended."""
         self.last, _ = self._log.now()
+        self.random = self.random[0], self.state_of_random()
+
+    def state_of_random(self) -> int:
+        """Return a number for the states of PyTorch's own generators; 0 where these are kept."""
+        return 0 if self.keeps_random else self._log.state_of_random()
+
+    def _drew_others(self, began: int) -> bool:
+        """Whether both runs moved the generators on, and that from other states to other states.
+
+        Who sets a seed in the block has both runs end in one state.
+        """
+        first, second = self.random, (began, self.state_of_random())
+        moved = first[0] != first[1] and second[0] != second[1]
+        return moved and first[0] != second[0] and first[1] != second[1]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function: the first time, if it has not run, for the forward."""
@@ -53,7 +70,7 @@ class _Checkpointed:
                 return self._function(*args, **kwargs)
             finally:
                 self.ends()
-        again = self._log.now()
+        again, random = self._log.now(), self.state_of_random()
         end: RunEnd = "raised"
         try:
             result = self._function(*args, **kwargs)
@@ -62,12 +79,18 @@ class _Checkpointed:
             end = "stopped"
             raise
         finally:
-            self._log.ran(self, again, end)
+            self._log.ran(self, again, end, other_random=self._drew_others(random))
         return result
 
 
+def _generators() -> list[torch.Generator]:
+    """Return those that PyTorch draws from where it is given none, if they can be asked now."""
+    used = torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+    return [torch.default_generator, *(torch.cuda.default_generators if used else ())]
+
+
 class CheckpointLog:
-    """The last block that ran again, and what is known of those at which a pass failed."""
+    """The blocks that ran again."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
@@ -129,17 +152,35 @@ class CheckpointLog:
         listener = listener_here(self._tape)
         return self._tape.now(), UNKNOWN if listener is None else listener.thread
 
-    def ran(self, block: _Checkpointed, again: tuple[int, int], end: RunEnd) -> None:
-        """Remember a run that was repeated and has ended."""
+    def state_of_random(self) -> int:
+        """Return a number for the states of PyTorch's own generators; 0: not to be had."""
+        listener = listener_here(self._tape)
+        if listener is None:
+            return 0
+        with muted(listener):
+            try:
+                return hash(tuple(one.get_state().numpy().tobytes() for one in _generators()))
+            except Exception as error:  # noqa: BLE001 -- never to the program
+                self._tape.failed("the state of the generators", error)
+        return 0
+
+    def ran(
+        self, block: _Checkpointed, again: tuple[int, int], end: RunEnd, *, other_random: bool
+    ) -> None:
+        """Note a run that was repeated and has ended."""
         self._last = RunAgain(
             EventId(UNKNOWN), SiteId(block.site), Moment(block.first), Moment(block.last),
             ThreadId(block.thread), Moment(again[0]), Moment(self._tape.now()), ThreadId(again[1]),
-            end, block.reentrant, block.keeps_random,
+            end, block.reentrant, block.keeps_random, other_random,
         )  # fmt: skip
+        if len(self.facts) < MOST_RUNS:
+            self.facts.append(self._last)
 
     def failed(self, event: int, span: int) -> None:
         """Note at which block a backward pass failed: the last that ran again in its span."""
         last = self._last
         if last is not None and last.again >= self._tape.spans[span].first:
             self._last = None
+            if self.facts[-1] is last:
+                self.facts.pop()
             self.facts.append(last._replace(event=EventId(event)))

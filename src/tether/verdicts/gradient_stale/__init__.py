@@ -136,6 +136,7 @@ VERDICT = Verdict(
     summary="a backward pass goes through values that were computed before the last step",
     page=PAGE,
     check=check,
+    after=("rerun-differs",),
     examples=(
         Example(
             "A term that is computed once",

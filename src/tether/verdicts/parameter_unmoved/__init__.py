@@ -22,14 +22,14 @@ PAGE = """
 The program trained, came to its end, and this parameter has the very values it had at the first
 look, or lost what its steps had changed. The finding says why, as far as the facts tell: a custom
 Function computes with it and is not handed it, no optimizer holds it, no step of its optimizer ever
-ran, its learning rate was zero, its steps were too small for its dtype, or something wrote over
-what the steps did. A gradient that was there and exactly zero is told by
-[gradient-zero](gradient-zero.md). Or it moved, and for a quarter of all steps or more it does not
-any longer: its learning rate has fallen so far that no step changes a bit, as that of a scheduler
-does which was made for epochs and counts batches. Or the optimizer that held it was made again and
-got nothing for it, as an iterator (`model.parameters()`) gives nothing a second time. Or its values
-move and their differences do not: all units of a layer were given the same weights, get the same
-gradients, and so stay the same.
+ran, its learning rate was zero, its steps were too small for its dtype, a batch norm takes out what
+it adds (a bias right before the norm), or something wrote over what the steps did. A gradient that
+was there and exactly zero is told by [gradient-zero](gradient-zero.md). Or it moved, and for a
+quarter of all steps or more it does not any longer: its learning rate has fallen so far that no
+step changes a bit, as that of a scheduler does which was made for epochs and counts batches. Or the
+optimizer that held it was made again and got nothing for it, as an iterator (`model.parameters()`)
+gives nothing a second time. Or its values move and their differences do not: all units of a layer
+were given the same weights, get the same gradients, and so stay the same.
 
 ## Why it matters
 Nothing raises, the loss is printed, and a part of the model stays as it was made.
@@ -72,6 +72,7 @@ _REPAIRS: dict[str, str] = {
     "left out": "Let the step come to all tensors that it holds: where a gradient is None,"
     " `continue` and do not `return`.",
     "rate zero": "Give the optimizer a learning rate above zero, or leave {subject} out of it.",
+    "taken out": "Make the layer without it (`bias=False`): the norm has a bias of its own.",
     "too small": "Take larger steps (the learning rate); where {subject} is of a lower precision"
     " than float32, keep it in float32 and compute in the lower one (torch.autocast).",
     "stopped": "Take larger steps (the learning rate); or keep {subject} in float32 and compute in"

@@ -9,6 +9,7 @@ from functools import cached_property
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.gradients.leaving import left_the_graph
 from tether.analysis.gradients.paths import follow
+from tether.analysis.gradients.recomputed import Recomputed, recomputed
 from tether.analysis.history import History, losses_of
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings, WaysThere
@@ -25,7 +26,6 @@ from tether.verdicts.tie_error.groups import (
     told_of_groups,
 )
 from tether.verdicts.tie_error.messages import entry_of
-from tether.verdicts.tie_error.recomputed import Recomputed, recomputed
 from tether.verdicts.tie_error.second_pass import SecondPass, kept_from, second_pass, told_twice
 from tether.verdicts.tie_error.views import made_in_no_grad, told_of_hooks
 

@@ -6,13 +6,20 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from tether.analysis.gradients.both_runs import (
+    BothRuns,
+    Parting,
+    calls_in,
+    drawn_for,
+    pass_of,
+    run_behind,
+)
 from tether.analysis.history import History, losses_of
 from tether.analysis.surroundings import CALLED, Surroundings, WaysThere
 from tether.analysis.training.frozen import taken_off
 from tether.facts import UNKNOWN, Operand, Raised, RunAgain, Site
 from tether.finding import At, CallOf, Code, Repair, Segment, Sentence, Step, Tensor, say
 from tether.source.changing import StateChange, changes_of, states_behind
-from tether.verdicts.tie_error.run_again import Parting, calls_in, drawn_for, parting, run_behind
 
 _MOST = 2
 """Lines that are told of what changes one state."""
@@ -39,7 +46,8 @@ class Recomputed:
 
     def __init__(self, history: History, run: RunAgain, parted: Parting | None) -> None:
         self.history, self.run, self.parted = history, run, parted
-        self._passed = history.events[history.position(run.event)].site
+        self.passed = pass_of(history, run)
+        self._passed = history.events[self.passed].site
 
     # -- what led to it --------------------------------------------------------------------------
 
@@ -116,7 +124,7 @@ class Recomputed:
 
     def _in_between(self, change: StateChange) -> bool:
         """Whether a line stands between forward and pass, in the function that ran both."""
-        passed = self.history.position(self.run.event)
+        passed = self.passed
         first = next(calls_in(self.history, self.run), passed)
         forward = self.history.site(self.history.get(WaysThere).seen_by(first, passed))
         back = self.history.site(self._passed)
@@ -142,8 +150,7 @@ class Recomputed:
     @property
     def loss(self) -> Operand | None:
         """What the pass started from."""
-        passed = self.history.events[self.history.position(self.run.event)]
-        return next(iter(losses_of(passed)), None)
+        return next(iter(losses_of(self.history.events[self.passed])), None)
 
     def told(self) -> Iterator[Step]:
         """Yield the line of the checkpoint, what led to it, and where the runs part."""
@@ -235,5 +242,5 @@ def recomputed(history: History, fact: Raised) -> Recomputed | None:
     run = run_behind(history, fact)
     if run is None or history.position(run.event) < 0:
         return None
-    found = parting(history, run)
+    found = BothRuns(history, run).parting
     return Recomputed(history, run, found) if found or fact.type == "CheckpointError" else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from tether.analysis.history import History, losses_of
+from tether.analysis.history import History, following, losses_of
 from tether.facts import UNKNOWN, Event, Moment, Operand, Raised, RunAgain
 from tether.operations.table import operation
 
@@ -48,7 +48,8 @@ class Parting(NamedTuple):
 
 def run_behind(history: History, fact: Raised) -> RunAgain | None:
     """Return the run of a block that an error came out of, or is about."""
-    return next((one for one in history.trace.runs_again if _is_about(history, fact, one)), None)
+    failed = (one for one in history.trace.runs_again if one.event != UNKNOWN)
+    return next((one for one in failed if _is_about(history, fact, one)), None)
 
 
 def _is_about(history: History, fact: Raised, run: RunAgain) -> bool:
@@ -74,23 +75,43 @@ def _gave_others(history: History, run: RunAgain, at: int) -> bool:
     return any(one.shape not in shapes for one in losses_of(history.events[at]))
 
 
-def parting(history: History, run: RunAgain) -> Parting | None:
-    """Return where the runs of a block part: at the first call that the graph can differ by."""
+def pass_of(history: History, run: RunAgain) -> int:
+    """Return the position of the backward pass that a block ran again in; UNKNOWN: not recorded.
+
+    A reentrant block runs a pass of its own within it.
+    """
+    if run.event != UNKNOWN:
+        return history.position(run.event)
+    at = following(history.backwards, history.trace.first_after(run.ended) - 1)
+    while at != UNKNOWN and history.inside(history.events[at], "backward") != UNKNOWN:
+        at = following(history.backwards, at)
+    return at
+
+
+def known_whole(history: History, run: RunAgain) -> bool:
+    """Whether nothing of the run in the forward was forgotten."""
     first, last = (history.trace.first_after(one) for one in (run.first, run.last))
-    whole = last - first == run.last - run.first  # nothing of it was forgotten
-    return _BothRuns(history, run).parting() if whole else None
+    return last - first == run.last - run.first
 
 
-class _BothRuns:
-    """The calls of both runs of a block."""
+class BothRuns:
+    """The calls of both runs of a block.
+
+    `same`: pairs of positions, the calls that both runs make, up to where they part; `first`: the
+    positions of all calls of the run in the forward.
+    """
 
     def __init__(self, history: History, run: RunAgain) -> None:
         self._history, self._run = history, run
-        passed = history.position(run.event)
+        self.same: list[tuple[int, int]] = []
+        passed = pass_of(history, run)
         self._first = self._keyed(run.first, run.last, run.thread, run.site)
         again_from = history.events[passed].site if passed >= 0 else UNKNOWN
         self._again = self._keyed(run.again, run.ended, run.again_in, again_from)
+        self.first = [at for at, _ in self._first]
         self._skipped: list[Parting] = []
+        self.parting = self._part() if known_whole(history, run) else None
+        """Where the runs part: at the first call that the graph can differ by."""
 
     def _keyed(self, since: Moment, until: Moment, thread: int, base: int) -> list[Call]:
         """Return the calls of a run, each with what it is known by.
@@ -106,7 +127,7 @@ class _BothRuns:
             if one.thread == thread
         ]
 
-    def parting(self) -> Parting | None:
+    def _part(self) -> Parting | None:
         first, again = self._first, self._again
         i = j = 0
         while i < len(first) and j < len(again):
@@ -114,6 +135,7 @@ class _BothRuns:
                 found = self._compared(first[i][0], again[j][0])
                 if found is not None:
                     return self._led_to(found)
+                self.same.append((first[i][0], again[j][0]))
                 i, j = i + 1, j + 1
                 continue
             fewer, more = self._together(i, j)
