@@ -46,6 +46,10 @@ STEPPED = {
         "TIE", "self.head.weight = nn.Parameter(self.embed.weight)"
         "  #! alias-write model.head.weight (note)"
     ),
+    "memory given to a parameter that was there": TIED.replace(
+        "TIE", "self.head.weight.data = self.embed.weight.data"
+        "  #! alias-write model.head.weight (note)"
+    ),
     "the same parameter": TIED.replace("TIE", "self.head.weight = self.embed.weight"),
     "two windows of one tensor": WINDOWS,
 }  # fmt: skip

@@ -144,7 +144,7 @@ def _swapped(history: History) -> Iterator[Claim]:
         both = write.operation == read.operation == "__setitem__"
         if not both or made < 0 or one.row != other.row:
             continue
-        if history.site_of(history.events[made]).line != one.line or one.target == other.target:
+        if one.target == other.target or not _only_views(history, made, act.write):
             continue
         yield Claim(
             tensors=(act.place.tensor,),
@@ -163,6 +163,12 @@ def _swapped(history: History) -> Iterator[Claim]:
             ),
             repair=Repair(say("Copy first: .clone() of one of the values on the right.")),
         )
+
+
+def _only_views(history: History, since: int, until: int) -> bool:
+    """Whether calls from one to another only show memory: those of the right side of a swap."""
+    between = (history.events[at] for at in range(since, until))
+    return all(one.reads and one.shows(one.reads[0]) for one in between)
 
 
 def _gradient(history: History, one: OddWrite) -> Iterator[Claim]:

@@ -420,13 +420,29 @@ def _pairs(history: History, step: Event) -> Iterator[tuple[Operand, Operand]]:
         yield from (pair for pair in combinations(ordered, 2) if overlaps(*pair))
 
 
+def _put_together(history: History, at: int, pair: tuple[Operand, Operand]) -> tuple[int, int, int]:
+    """Return which of two parameters had the memory, which one was given it, and by which call.
+
+    One may have been there before, with memory of its own, and been given the other's by `.data`.
+    """
+    first, second = (operand.tensor for operand in pair)
+    for position in reversed(history.on_storage(pair[0])):
+        event = history.events[position]
+        rebound = (
+            event.reads[0].tensor if event.reads and operation(event.operation).rebinds else -1
+        )
+        if position < at and rebound in (first, second):
+            return (first, second, position) if rebound == second else (second, first, position)
+    return first, second, history.made_at(second)
+
+
 def _claim(history: History, at: int, pairs: list[tuple[Operand, Operand]]) -> Claim:
-    one, other = (operand.tensor for operand in pairs[0])
-    step, made = history.events[at], history.made_at(other)
+    step, (owner, given, made) = history.events[at], _put_together(history, at, pairs[0])
     since = step.site if made < 0 else history.events[made].site
-    x, y = Tensor(one), Tensor(other)
+    x, y = Tensor(owner), Tensor(given)
+    anew = "makes another parameter of" if made == history.made_at(given) else "gives {y}"
     return Claim(
-        tensors=(other, one),
+        tensors=(given, owner),
         cause=("stepped twice", step.site),
         site=since,
         operation=step.operation if made < 0 else history.events[made].operation,
@@ -437,8 +453,8 @@ def _claim(history: History, at: int, pairs: list[tuple[Operand, Operand]]) -> C
             x=x, y=y, since=At(since), call=CallOf(at), write=At(step.site),
         ),
         story=(
-            Step("shared", since, say("{code} makes another parameter of the memory of {x}",
-                 code=Code(since), x=x)),
+            Step("shared", since, say("{code} " + anew + " the memory of {x}", code=Code(since),
+                 x=x, y=y)),
             Step("written", step.site, say("written once for each")),
         ),
         repair=Repair(

@@ -109,18 +109,35 @@ def _joined(history: History, idle: Idle) -> Iterator[Step]:
 
     And the first line of another function that goes on from it: who called is seldom recorded.
     """
-    made, last, function = set(idle.made), idle.made[-1], ""
-    for at in range(last + 1, min(last + MOST_AFTER, len(history.events))):
+    function, calls = "", _going_on(history, idle)
+    lasting = max(calls, key=lambda at: _lived(history, at), default=UNKNOWN)
+    for at in calls:
         event = history.events[at]
         where = history.site_of(event).function
-        if where != function and len(made & graph_of(history, at)) >= LEAST_RUNS:
-            several = sum(one.requires_grad and not one.leaf for one in event.reads) > 1
-            does = "joins each run's graph to" if several else "goes on from each run's graph and"
-            yield Step("grows", event.site, say(f"{{code}} {does} the earlier ones",
-                       code=Code(event.site)))  # fmt: skip
-            if where != history.site(idle.site).function:
-                return
-            function = where
+        if where == function or at not in {lasting, *graph_of(history, lasting)}:
+            continue  # others use what is kept, and are let go
+        several = sum(one.requires_grad and not one.leaf for one in event.reads) > 1
+        does = "joins each run's graph to" if several else "goes on from each run's graph and"
+        yield Step("grows", event.site, say(f"{{code}} {does} the earlier ones",
+                   code=Code(event.site)))  # fmt: skip
+        if where != history.site(idle.site).function:
+            return
+        function = where
+
+
+def _going_on(history: History, idle: Idle) -> list[int]:
+    """Return the calls after the last run whose graph reaches back to several runs."""
+    made, last = set(idle.made), idle.made[-1]
+    after = range(last + 1, min(last + MOST_AFTER, len(history.events)))
+    return [at for at in after if len(made & graph_of(history, at)) >= LEAST_RUNS]
+
+
+def _lived(history: History, at: int) -> int:
+    """Return when the last of a call's results was let go."""
+    lives = (history.trace.tensors.get(one.tensor) for one in history.events[at].results)
+    ends = (len(history.events) if life.died < 0 else history.position(life.died)
+            for life in lives if life is not None)  # fmt: skip
+    return max(ends, default=UNKNOWN)
 
 
 def _kept(history: History, idle: Idle) -> Iterator[Step]:

@@ -19,6 +19,7 @@ from tether.verdicts.values_lost import (
     own_values,
     rates,
     states_left,
+    written_back,
     written_in_vain,
 )
 
@@ -32,6 +33,8 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   them: the index names some elements more than once.
 - The values lie in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were
   overwritten before they were read.
+- Two tensors are swapped by two copies, `a.copy_(b)` and `b.copy_(a)`: the first one writes over
+  what the second one was to bring.
 - A call changes a tensor in place by a part of itself, as in `x -= x[:, :1]`: that part changed
   while it was read.
 - A loop's variable is given new values, and nothing reads them: the name is bound to another
@@ -113,6 +116,7 @@ DETECTORS = (
     rates,
     handed_in_vain,
     written_in_vain,
+    written_back,
     states_left,
     loaded_over,
     never_put_back,

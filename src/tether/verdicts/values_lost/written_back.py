@@ -1,0 +1,104 @@
+"""Copies that bring back what was taken from there: a swap without a third place.
+
+After ``a.copy_(b)`` the line ``b.copy_(a)`` writes what is there. What each call took from where,
+and that nothing came in between, is in the facts. Of the two writes of one assignment, as in
+``x[i], x[j] = x[j], x[i]``, `alias-write` tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Event, Operand
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+
+_COPYING = ("__setitem__", "copy_")
+
+
+class WrittenBack(NamedTuple):
+    """A copy that writes what is there, since the one before had just brought it from there."""
+
+    first: int  # the copy that overwrote what the second one was to bring
+    second: int
+    times: int
+
+
+class _Copy(NamedTuple):
+    """What one call copies, as elements of memory."""
+
+    at: int
+    source: Operand
+    target: Operand
+
+
+def written_back(history: History) -> Iterator[WrittenBack]:
+    """Yield the first such copy of each line, with how many there are."""
+    found: dict[int, WrittenBack] = {}
+    before = None
+    for at, event in history.events.where(_COPYING.__contains__):
+        copy = _copy(at, event)
+        if before and copy and _brings_back(history, before, copy):
+            known = found.get(event.site)
+            first = known or WrittenBack(before.at, at, 0)
+            found[event.site] = first._replace(times=first.times + 1)
+        before = copy
+    yield from (one for one in found.values() if history.site_of(history.events[one.second]).user)
+
+
+def _copy(at: int, event: Event) -> _Copy | None:
+    """Return what a call copies; None where it converts, spreads, or numbers tell where to."""
+    if event.raised or len(event.reads) != 2 or not event.writes:
+        return None
+    target, source = event.writes[0], event.reads[1]
+    plain = event.operation == "copy_" or event.named
+    if not plain or target.shape != source.shape or target.dtype != source.dtype:
+        return None
+    return _Copy(at, source, target)
+
+
+def _brings_back(history: History, first: _Copy, second: _Copy) -> bool:
+    """Whether the second of two copies takes what the first brought, to where that took it."""
+    if _place(first.target) != _place(second.source) or first.source.storage == UNKNOWN:
+        return False
+    lines = [history.site_of(history.events[one.at]).row for one in (first, second)]
+    between = (history.events[at] for at in range(first.at + 1, second.at))
+    return (
+        _place(first.source) == _place(second.target) != _place(first.target)
+        and lines[0] != lines[1]
+        and all(one.reads and one.shows(one.reads[0]) for one in between)
+    )
+
+
+def _place(one: Operand) -> tuple[object, ...]:
+    return one.storage, one.offset, one.shape, one.strides
+
+
+def claims(history: History) -> Iterator[Claim]:
+    """Give one claim for each such line."""
+    for found in written_back(history):
+        yield _claim(history, found)
+
+
+def _claim(history: History, found: WrittenBack) -> Claim:
+    first, second = (history.events[at] for at in (found.first, found.second))
+    target = Tensor(second.reads[0].tensor)
+    return Claim(
+        tensors=(second.reads[0].tensor,),
+        cause=("written back", second.site),
+        site=second.site,
+        operation=second.operation,
+        message=say(
+            "{call} at {at} writes into {x} what {before} has just taken from there: it changes"
+            " nothing, and the two swap nothing.",
+            x=target, call=CallOf(found.second), at=At(second.site), before=At(first.site),
+        ),
+        story=(
+            Step("written", first.site, say("this writes over what was to be swapped")),
+            Step("written", second.site, say("{x} gets the values that it has", x=target)),
+        ),
+        repair=Repair(say("Keep a copy of what is overwritten first (`.clone()`), and take the"
+                          " second one from that.")),
+        count=found.times,
+    )  # fmt: skip
