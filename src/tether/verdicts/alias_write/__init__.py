@@ -46,12 +46,13 @@ Other ways to come to this, by who shares the memory:
 - **Optimizers**: two optimizers on one state; one tensor as the learning rate of groups that are to
   have different ones, or of two optimizers, where a scheduler of one writes it in place and the
   other steps with it.
-- **Modules**: a vector whose pieces became the memory of parameters; a buffer that is another
-  attribute of its module as well, and is loaded; a buffer of two modules that have weights of their
-  own; one model that is averaged with itself; a part that a target network has in common with the
-  one that trains, so that each step moves it, while the rest of the target moves only where it is
-  copied; a module or parameter that a default argument made (`heads=(Head(32),)`), and that two
-  objects train along with parameters of their own.
+- **Modules**: a vector whose pieces became the memory of parameters; a vector, or an array, that
+  one training began from, in its own memory, and that another one is given to begin from; a buffer
+  that is another attribute of its module as well, and is loaded; a buffer of two modules that have
+  weights of their own; one model that is averaged with itself; a part that a target network has in
+  common with the one that trains, so that each step moves it, while the rest of the target moves
+  only where it is copied; a module or parameter that a default argument made (`heads=(Head(32),)`),
+  and that two objects train along with parameters of their own.
 - **Objects**: two of which one is a shallow copy (`copy.copy(cache)`, `dataclasses.replace`), and
   that set the same elements of the tensors that both hold, one after the other, and go on.
 - **Arrays**: one array in many places that NumPy code goes on to fill, whether PyTorch is given it

@@ -15,6 +15,7 @@ from tether.verdicts.alias_write.arrays_kept import arrays_kept
 from tether.verdicts.alias_write.by_themselves import by_themselves
 from tether.verdicts.alias_write.computed_once import computed_once
 from tether.verdicts.alias_write.definitions import definitions
+from tether.verdicts.alias_write.given_again import given_again
 from tether.verdicts.alias_write.given_back import given_back
 from tether.verdicts.alias_write.given_gradients import given_gradients
 from tether.verdicts.alias_write.given_parameter import given_parameter
@@ -62,7 +63,7 @@ _LAWS = (
     by_themselves, given_gradients, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
     named_twice, own_buffer, shallow_copies, summands, taken_for_several, two_owners,
-    given_back, sometimes_shared, written_below, given_parameter,
+    given_back, sometimes_shared, written_below, given_parameter, given_again,
 )  # fmt: skip
 
 _LAST = (second_names, kept_in_some_runs, views_taken_again)
