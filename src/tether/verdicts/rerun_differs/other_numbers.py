@@ -31,11 +31,11 @@ class OtherNumbers(NamedTuple):
 
 def found(history: History) -> Iterator[OtherNumbers]:
     """Yield the first such run of each line that checkpoints."""
-    told = set[int]()
-    for run, both in history.get(Checkpoints).went_on():
+    told, blocks = set[int](), history.get(Checkpoints)
+    for run in blocks.runs:
         if not run.other_random or run.site in told:
             continue
-        drawn = _drawn(history, both)
+        drawn = _drawn(history, blocks.both(run))
         if drawn is not None:
             told.add(run.site)
             yield OtherNumbers(run, drawn)

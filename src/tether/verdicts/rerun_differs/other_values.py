@@ -35,9 +35,9 @@ class OtherValues(NamedTuple):
 
 def found(history: History) -> Iterator[OtherValues]:
     """Yield the first such read of each tensor, line that checkpoints and line that writes."""
-    told = set[tuple[int, int, int]]()
-    for run, both in history.get(Checkpoints).went_on():
-        for one in _of_run(history, run, both):
+    told, blocks = set[tuple[int, int, int]](), history.get(Checkpoints)
+    for run in filter(blocks.written, blocks.runs):
+        for one in _of_run(history, run, blocks.both(run)):
             place = one.read.tensor, run.site, history.events[one.write].site
             if place not in told:
                 told.add(place)

@@ -18,10 +18,12 @@ from tether.verdicts.rerun_differs.runs import Checkpoints, of_the_loss
 
 def claims(history: History) -> Iterator[Claim]:
     """Say of the first such run of each line that checkpoints where it parts, and why."""
-    told = set[int]()
-    for run, both in history.get(Checkpoints).went_on():
-        parted = both.parting
-        if run.site in told or parted is None or not _counts(history, run, parted):
+    told, blocks = set[int](), history.get(Checkpoints)
+    for run in blocks.runs:
+        if run.site in told or blocks.same_calls(run):
+            continue
+        parted = blocks.both(run).parting
+        if parted is None or not _counts(history, run, parted):
             continue
         told.add(run.site)
         found = Recomputed(history, run, parted)

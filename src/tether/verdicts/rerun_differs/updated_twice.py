@@ -27,12 +27,12 @@ class UpdatedTwice(NamedTuple):
 
 def found(history: History) -> Iterator[UpdatedTwice]:
     """Yield the buffers of each line that checkpoints, at its first such run."""
-    told = set[int]()
+    told, blocks = set[int](), history.get(Checkpoints)
     read = {one.read.tensor for one in other_values.found(history)}  # that is more than a note
-    for run, both in history.get(Checkpoints).went_on():
-        if run.site in told:
+    for run in blocks.runs:
+        if run.site in told or not blocks.updated(run):
             continue
-        updated = [(one, at) for at, _ in both.same for one in _updated(history, at)]
+        updated = [(one, at) for at, _ in blocks.both(run).same for one in _updated(history, at)]
         updated = [one for one in updated if one[0].tensor not in read]
         if updated:
             told.add(run.site)
