@@ -22,7 +22,6 @@ FUNCTIONS = figures.functions(FILES)
 # The hook inlines on purpose; `copy` has an option for each thing that can be asked of a copy.
 COMPLEX = {
     "record/listener.py __torch_function__",
-    "record/identity.py _read",  # the look at one tensor, half of what the hook costs
     "copying/copy.py copy",
 }
 MANY_PARAMETERS = {

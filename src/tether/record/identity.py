@@ -74,6 +74,17 @@ _LATEST = 4096
 """Snapshots that may not have found their event yet."""
 
 
+class _Tuples(dict[Any, int]):
+    """Numbers of shapes and strides: each gets one when it is first asked for."""
+
+    def __init__(self, number: Callable[[], int]) -> None:
+        super().__init__()
+        self._number = number
+
+    def __missing__(self, sizes: tuple[int, ...]) -> int:
+        return self.setdefault(tuple(sizes), self._number())  # two threads may be at it
+
+
 class Identities:
     """Tensors and storages of one recording, by serial number."""
 
@@ -96,7 +107,7 @@ class Identities:
         # of tuples), dtype (number of a name) with the flags. Arrays of numbers cost the
         # program's garbage collector nothing, however long the recording.
         self.rows = bytearray()
-        self.tuples: dict[Any, int] = {}
+        self.tuples = _Tuples(self._next_name)
         self.names: dict[Any, int] = {}
         self._cpu = self._number(torch.device("cpu"), "cpu")
         # The weak references whose objects are gone, until `bury` takes note of it: it is called
@@ -212,7 +223,7 @@ class Identities:
         if dtype is None:
             return whole
         (offset, *sizes), row = region, self._next_row()
-        a, b = map(self._tuple, sizes)
+        a, b = (self.tuples[one] for one in sizes)
         flags = dtype << 2 | requires_grad << 1 | leaf
         self.rows += _pack_row(row, serial, storage, version, offset, a, b, flags)
         return (serial, storage, version, requires_grad, leaf, row)
@@ -282,30 +293,13 @@ class Identities:
         key = id(storage)
         known = self.storages.get(key)
         if known is None:
-            self.storages[key] = known = _StorageRef(storage, self._mourn)
-            known.key = key
-            known.serial = self._next_storage()
-            known.nbytes = storage.nbytes()
-            plain = tensor.is_cpu and counted is None
-            if plain and storage.is_shared():
-                self.on_shared(known.serial, storage)
-            known.device = self._cpu if plain else self._device(tensor.device, storage.device)
-            known.born = self._log.count
-            known.memory = UNKNOWN
-            known.start = 0
-            if known.nbytes >= COMPARED:
-                self.large = known.serial
+            known = self._met(storage, tensor, plain=counted is None)
         elif self.sizes and storage.nbytes() > known.nbytes:
             known.nbytes = storage.nbytes()  # resized, as by `out=` into an empty tensor
         # What `torch.Tensor` says of itself, at 50 to 90 ns an attribute: half of what a
         # recorded call costs. So each is asked once.
-        shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
-        tuples = self.tuples
-        a, b, c = tuples.get(shape), tuples.get(strides), self.names.get(dtype)
-        if a is None:
-            a = tuples.setdefault(tuple(shape), self._next_name())
-        if b is None:
-            b = tuples.setdefault(strides, self._next_name())
+        tuples, dtype = self.tuples, tensor.dtype
+        a, b, c = tuples[tensor.shape], tuples[tensor.stride()], self.names.get(dtype)
         if c is None:
             c = self._number(dtype, str(dtype).removeprefix("torch."))
         try:
@@ -317,6 +311,24 @@ class Identities:
         ref.layout = layout if version >= 0 and base is None else ()
         self.rows += _pack_row(row, serial, known.serial, version, *layout)
         return (serial, known.serial, version, requires_grad, leaf, row)
+
+    def _met(self, storage: Any, tensor: torch.Tensor, *, plain: bool) -> _StorageRef:
+        """Take note of the memory of a tensor that no other had."""
+        key = id(storage)
+        self.storages[key] = known = _StorageRef(storage, self._mourn)
+        known.key = key
+        known.serial = self._next_storage()
+        known.nbytes = storage.nbytes()
+        plain = plain and tensor.is_cpu
+        if plain and storage.is_shared():
+            self.on_shared(known.serial, storage)
+        known.device = self._cpu if plain else self._device(tensor.device, storage.device)
+        known.born = self._log.count
+        known.memory = UNKNOWN
+        known.start = 0
+        if known.nbytes >= COMPARED:
+            self.large = known.serial
+        return known
 
     def _read_wrapper(self, tensor: torch.Tensor, ref: TensorRef, error: BaseException) -> Snapshot:
         """Look at a tensor without memory of its own: the memory is that of what it wraps."""
@@ -336,7 +348,7 @@ class Identities:
             leaf = is_leaf(tensor) if requires_grad else True
             storage, version = self._components(tensor), version_of(tensor)
             dtype = str(tensor.dtype).removeprefix("torch.")
-            nothing = self.tuples.setdefault((), self._next_name())
+            nothing = self.tuples[()]
             row = self._next_row()
             self.rows += _pack_row(
                 row, ref.serial, storage, version, 0, nothing, nothing,
@@ -446,18 +458,13 @@ class Identities:
     ) -> tuple[int, int]:
         """Return the number of a tensor inside a graph, and the row that shows it."""
         serial, row = self._next_tensor(), self._next_row()
-        a, b = map(self._tuple, (shape, strides))
+        a, b = self.tuples[shape], self.tuples[strides]
         c = self.names.get(dtype)
         if c is None:
             c = self._number(dtype, str(dtype).removeprefix("torch."))
         layout = (offset, a, b, c << 2 | requires_grad << 1 | leaf)
         self.rows += _pack_row(row, serial, memory, 0, *layout)
         return serial, row
-
-    def _tuple(self, numbers: tuple[int, ...]) -> int:
-        """Return the number of a shape, or of strides."""
-        known = self.tuples.get(numbers)
-        return self.tuples.setdefault(numbers, self._next_name()) if known is None else known
 
     def stood_in(self, tensors: Iterable[int], born: int) -> None:
         """Take note that tensors inside a graph are gone: its last call was just appended."""
