@@ -26,6 +26,7 @@ from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, following
 from tether.facts import UNKNOWN, SiteId
 from tether.finding import At, Claim, Repair, Step, Where, say
+from tether.verdicts.gradient_discarded.other_uses import OtherUses
 
 LEAST_STEPS = 2
 """Steps that must each have lost passes: one may be a retry."""
@@ -103,7 +104,7 @@ class OtherPasses(NamedTuple):
 
 def replaced_passes(history: History) -> Iterator[OtherPasses]:
     """Yield the lines of which no pass was used, and another line's were in their place."""
-    found = history.get(_Passes)
+    found, uses = history.get(_Passes), history.get(OtherUses)
     lines: dict[SiteId, list[int]] = defaultdict(list)
     for at in history.backwards:
         event = history.events[at]
@@ -111,11 +112,12 @@ def replaced_passes(history: History) -> Iterator[OtherPasses]:
             lines[event.site].append(at)
     for passes in lines.values():
         known = [at for at in passes if found.leaves(at)]
-        if len(known) < LEAST_STEPS or len(lines) < 2:
+        if len(known) < LEAST_STEPS or len(lines) < 2 or any(map(uses.of, passes)):
             continue
-        lost = [found.replaced(at) for at in known]
-        first = lost[0]
-        if first is not None and None not in lost:
+        first = found.replaced(known[0])
+        if first is None or uses.shows({*first.tensors}):
+            continue
+        if all(found.replaced(at) for at in known):
             yield first._replace(times=len(passes))
 
 
@@ -166,10 +168,10 @@ class _Passes:
 
     def leaves(self, at: int) -> list[int]:
         """Return the tensors that a pass gave a gradient, as far as that is known."""
-        order = self._history.order
-        return sorted(
-            self._history.get(Graph).leaves(at) or (), key=lambda one: order.get(one, len(order))
-        )
+        order, leaves = self._history.order, self._history.get(Graph).leaves(at)
+        if leaves is None:
+            leaves = frozenset(self._always_reached[self._history.events[at].site])
+        return sorted(leaves, key=lambda one: order.get(one, len(order)))
 
     def replaced(self, at: int) -> OtherPasses | None:
         """Return what became of a pass whose gradients were all cleared; None if one was used."""
