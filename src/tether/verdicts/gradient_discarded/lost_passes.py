@@ -110,14 +110,9 @@ def replaced_passes(history: History) -> Iterator[OtherPasses]:
         event = history.events[at]
         if event.operation == "backward" and not event.raised:
             lines[event.site].append(at)
-    for passes in lines.values():
-        known = [at for at in passes if found.leaves(at)]
-        if len(known) < LEAST_STEPS or len(lines) < 2 or any(map(uses.of, passes)):
-            continue
-        first = found.replaced(known[0])
-        if first is None or uses.shows({*first.tensors}):
-            continue
-        if all(found.replaced(at) for at in known):
+    for passes in lines.values() if len(lines) > 1 else ():
+        first = found.all_replaced(passes)
+        if first is not None and not uses.shows({*first.tensors}):
             yield first._replace(times=len(passes))
 
 
@@ -172,6 +167,14 @@ class _Passes:
         if leaves is None:
             leaves = frozenset(self._always_reached[self._history.events[at].site])
         return sorted(leaves, key=lambda one: order.get(one, len(order)))
+
+    def all_replaced(self, passes: Sequence[int]) -> OtherPasses | None:
+        """Return what became of the first pass of a line, if none of its passes had a use."""
+        known = [at for at in passes if self.leaves(at)]
+        if len(known) < LEAST_STEPS or any(map(self._history.get(OtherUses).of, passes)):
+            return None
+        first = self.replaced(known[0])
+        return first if all(self.replaced(at) for at in known) else None
 
     def replaced(self, at: int) -> OtherPasses | None:
         """Return what became of a pass whose gradients were all cleared; None if one was used."""
