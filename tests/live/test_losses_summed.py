@@ -153,3 +153,93 @@ def test_sums_that_no_pass_goes_back_from(name, tmp_path):
     kinds = ("graph-retained", "storage-pinned")
     found = [one.site.line for one in recording.findings if one.slug in kinds]
     assert found == lines
+
+
+TRAINING = """
+class Coupling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(16) + 0.5)
+
+    def forward(self, rows):
+        return rows * self.scale, self.scale.abs().log().sum()
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(Coupling() for _ in range(4))
+
+    def forward(self, rows):
+        volume = 0
+        for part in self.parts:
+            rows, one = part(rows)
+            volume = volume + one
+        return rows, volume
+
+flow = nn.ModuleList(Block() for _ in range(3))
+opt.add_param_group({"params": list(flow.parameters())})
+
+def through(rows):
+    volume = 0
+    for block in flow:
+        rows, one = block(rows)
+        volume = volume + one
+    return rows, volume
+
+shown = total = 0
+for number in range(10):
+    rows = data[number]
+    opt.zero_grad()
+    STEP
+    opt.step()
+    print(float(shown))
+"""
+
+TRAININGS = {
+    "the volumes of a flow, in the loss and in a figure that is shown": """\
+out, volume = through(rows)
+    loss = (out.pow(2).sum(1) - volume).mean()
+    shown = (volume / 16).mean()
+    loss.backward()""",
+    "the figure is made after the pass": """\
+out, volume = through(rows)
+    (out.pow(2).sum(1) - volume).mean().backward()
+    shown = volume / 16 + 1""",
+    "terms of one loss that are shown together": """\
+terms = [net[0](rows).select(1, n).mean() for n in range(12)]
+    torch.stack(terms).mean().backward()
+    shown = sum(one / 12 for one in terms)""",
+    "a sum for the screen, before a pass of each": """\
+losses = [F.mse_loss(net(some), some[:, :1]) for some in few]
+    shown = sum(losses)
+    for loss in losses:
+        loss.backward()""",
+    "the losses of all steps": """\
+loss = F.mse_loss(net(rows), rows[:, :1])
+    loss.backward()
+    total = total + loss  #!""",
+    "the losses of all steps, added before the pass": """\
+loss = F.mse_loss(net(rows), rows[:, :1])
+    total = total + loss  #!
+    loss.backward()""",
+    "losses of all steps that are sums": """\
+out, volume = through(rows)
+    loss = (out.pow(2).sum(1) - volume).mean()
+    loss.backward()
+    total = total + loss / 10  #!""",
+    "numbers of all steps": """\
+out, volume = through(rows)
+    loss = (out.pow(2).sum(1) - volume).mean()
+    loss.backward()
+    total = total + loss.item()""",
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_sums_of_what_had_its_pass(name, tmp_path):
+    text = HEAD + TRAINING.replace("STEP", TRAININGS[name])
+    recording = record_program(text, tmp_path)
+    assert recording.error is None
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if "#!" in line]
+    found = [one.site.line for one in recording.findings if one.slug == "graph-retained"]
+    assert found == lines

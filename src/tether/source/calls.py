@@ -65,6 +65,12 @@ def without_keyword(text: str, name: str) -> str:
     return ast.unparse(ast.Call(func=tree.func, args=tree.args, keywords=kept))
 
 
+def is_decided_elsewhere(call: ast.AST | None, name: str) -> bool:
+    """Whether a call is given an argument by its name that is no constant, or may be, by ``**``."""
+    given = call.keywords if isinstance(call, ast.Call) else []
+    return any(one.arg in (name, None) and not _is_constant(one.value) for one in given)
+
+
 def as_operand(text: str) -> str:
     """Return the text of an expression so that a method's call may stand behind it.
 

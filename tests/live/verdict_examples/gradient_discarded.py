@@ -233,6 +233,7 @@ for _ in range(4):
     torch.nn.utils.clip_grad_norm_([w, b], 0.1)
     opt.step()
     (w + b).sum().backward()
+    print(w.grad)
 """,
     ),
     Example(

@@ -59,9 +59,19 @@ class UnusedTotals:
             total = Total(_that_adds(history, adding), terms, [])
             used = [self._is_used(one) for one in terms]
             if all(used):
-                self.after_passes.append(total)
+                if self._had_passes(total):
+                    self.after_passes.append(total)
             elif not any(used) and (weighed := _weighed(history, total, at)):
                 self.all.append(weighed)
+
+    def _had_passes(self, total: Total) -> bool:
+        """Whether the terms are of many passes, which were made before the sum was whole.
+
+        The terms of one loss have one pass in common. The last loss may be added before its own.
+        """
+        last = self._history.get(Graph).last_pass
+        passes = {last[one] for one in total.terms}
+        return sum(one < total.adds for one in passes) >= LEAST_RUNS - 1
 
     def _is_used(self, at: int) -> bool:
         """Whether a backward pass goes through a call."""
@@ -78,8 +88,12 @@ def _sums(history: History) -> list[int]:
 
 
 def _terms(history: History, at: int) -> tuple[list[int], list[int]]:
-    """Return the calls that add up to a loss, or a sum, and the runs of the line that made most."""
+    """Return the calls that add up to a loss, or a sum, and the runs of the line that made most.
+
+    What a pass goes through is a loss, and a term of a sum that none goes through.
+    """
     graph, adds = history.get(Graph), history.get(_Adding).calls
+    last, used = graph.last_pass, history.events[at].is_backward
     sites = history.events.column("site")
     waiting = [at]
     if graph.kind(at) is None and (event := history.events[at]).is_backward:
@@ -91,7 +105,7 @@ def _terms(history: History, at: int) -> tuple[list[int], list[int]]:
         if at in seen:
             continue
         seen.add(at)
-        if adds[at]:
+        if adds[at] and (used or last[at] < 0):
             adding.append(at)
             waiting += graph.parents(at)
         else:

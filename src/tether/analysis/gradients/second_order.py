@@ -17,11 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tether.analysis.gradients.ends import GradientEnds
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.gradients.summands import summands
 from tether.analysis.history import History, following, latest
+from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Operand, SiteId, Span
 from tether.operations.table import operation
+from tether.source.calls import is_decided_elsewhere
 
 MOST_PASSES = 8
 """Passes after one that made a graph that are asked whether they go through it."""
@@ -169,20 +172,75 @@ class FirstOrder(NamedTuple):
     update: int  # takes the gradient and the tensor that it is the gradient of
     loss: int
     tensors: tuple[int, ...]  # that the gradient was asked for
+    calls: tuple[int, ...]  # of that line, before losses whose gradients are used
 
 
 def first_order(history: History) -> Iterator[FirstOrder]:
-    """Yield for each line that asks for gradients the first update that a loss goes through."""
-    runs: dict[SiteId, list[int]] = {}
+    """Yield for each line that asks for gradients the first update that a loss goes through.
+
+    A loss that no step uses, as that of an evaluation, teaches nothing in any order. Where a line
+    asks for a graph at other times, or its text decides it (`create_graph=second_order`), the
+    program has chosen.
+    """
+    used = _UsedPasses(history)
+    for site, some in _without_graph(history).items():
+        runs = [at for at in some if used.follows(at)]
+        if not runs or _is_chosen(history, site):
+            continue
+        # Those that come before no loss may be of an evaluation.
+        last = dict.fromkeys(bisect_left(runs, at) for at in used.passes if at > runs[0])
+        found = (_first(history, runs[:end][-MOST_RUNS:]) for end in islice(last, MOST_RUNS))
+        for one in islice((one for one in found if one is not None), 1):
+            yield one._replace(calls=tuple(runs))
+
+
+def _without_graph(history: History) -> dict[SiteId, list[int]]:
+    """Return the calls that gave gradients without a graph, of the lines that never asked for one.
+
+    By their lines.
+    """
+    runs, chosen = defaultdict[SiteId, list[int]](list), set[SiteId]()
     for at, event in history.events.where("autograd.grad".__eq__):
-        if not event.raised and not any(one.requires_grad for one in event.results):
-            runs.setdefault(event.site, []).append(at)
-    events = history.events
-    passes = [at for at in history.backwards if events[at].operation == "backward"]
-    for some in runs.values():  # those that come before no loss may be of an evaluation
-        last = dict.fromkeys(bisect_left(some, at) for at in passes if at > some[0])
-        found = (_first(history, some[:end][-MOST_RUNS:]) for end in islice(last, MOST_RUNS))
-        yield from islice((one for one in found if one is not None), 1)
+        if event.create_graph:
+            chosen.add(event.site)
+        elif not event.raised and not any(one.requires_grad for one in event.results):
+            runs[event.site].append(at)
+    return {site: some for site, some in runs.items() if site not in chosen}
+
+
+def _is_chosen(history: History, site: SiteId) -> bool:
+    """Whether the text of a line says by a variable whether its gradients have a graph."""
+    line = history.site(site)
+    source = history.get(Surroundings).source(line.file)
+    return is_decided_elsewhere(source.node_at(line), "create_graph")
+
+
+class _UsedPasses:
+    """The calls of backward() of which a step, or a reader, uses a gradient of what is trained."""
+
+    def __init__(self, history: History) -> None:
+        self._history, events = history, history.events
+        self.passes = [at for at in history.backwards if events[at].operation == "backward"]
+        self._used: dict[int, bool] = {}
+
+    def follows(self, at: int) -> bool:
+        """Whether the next pass after a call is one."""
+        loss = following(self.passes, at)
+        if loss >= 0 and loss not in self._used:
+            self._used[loss] = self._is_used(loss)
+        return loss >= 0 and self._used[loss]
+
+    def _is_used(self, loss: int) -> bool:
+        history = self._history
+        trained = history.get(Graph).leaves_led_to(loss) & history.held
+        return any(_is_used_of(history, loss, one) for one in trained)
+
+
+def _is_used_of(history: History, loss: int, leaf: int) -> bool:
+    """Whether a step, or a reader, comes before what a pass gave a leaf is cleared."""
+    end = history.get(GradientEnds).after(leaf, loss)
+    replaced = following(history.gradients_replaced.get(leaf, []), loss)
+    return end.uses and not 0 <= replaced < end.at
 
 
 def _first(history: History, runs: list[int]) -> FirstOrder | None:
@@ -205,7 +263,7 @@ def _followed(history: History, at: int) -> FirstOrder | None:
     loss = UNKNOWN if update < 0 else _loss_through(history, update)
     if loss < 0:
         return None
-    return FirstOrder(at, update, loss, tuple(one.tensor for one in wanted))
+    return FirstOrder(at, update, loss, tuple(one.tensor for one in wanted), (at,))
 
 
 def _trained_of_each(history: History, event: Event) -> tuple[Operand, ...]:
@@ -347,8 +405,8 @@ def last_derivatives(history: History) -> Iterator[LastDerivative]:
     told = set[SiteId]()
     second = set(_of_derivatives(history))
     for at, event in history.events.where("autograd.grad".__eq__):
-        graphless = not event.raised and not any(one.requires_grad for one in event.results)
-        if event.site in told or not graphless:
+        graphless = not event.create_graph and not any(one.requires_grad for one in event.results)
+        if event.site in told or event.raised or not graphless:
             continue
         if at in second or _is_by_an_input(history, event):
             for found in _last(history, at, second=at in second):

@@ -19,6 +19,7 @@ from tether.verdicts.gradient_discarded import (
     scaled_changes,
     skipped_parts,
     vain_clips,
+    vain_passes,
 )
 
 PAGE = """
@@ -33,6 +34,8 @@ The finding says one of these:
   it clears what one backward pass gave, and the step uses what another gave.
 - Each step takes several passes, the line clears those that an epoch has left over, and the count
   for the next step may go on over that (a note).
+- What the passes of a line give is cleared each time, and nothing reads it before: the program
+  would train the same without them (a note).
 - The line changed the gradient in place (a clipping, a scaling), and each time it was cleared and
   made anew before a step used it.
 - The line clips gradients and never found any: there were none yet, or it was given an iterator
@@ -88,8 +91,11 @@ def check(history: History) -> Iterator[Claim]:
     cleared = list(always_cleared.claims(history))
     told = {one.site for one in cleared}
     yield from cleared
-    for in_part in (lost_passes, lost_changes):
-        yield from in_part.claims(history, told)
+    lost = list(lost_passes.claims(history, told))
+    yield from lost
+    yield from lost_changes.claims(history, told)
+    told.update(step.site for one in lost for step in one.story)
+    yield from vain_passes.claims(history, told)
     for detector in DETECTORS:
         yield from detector.claims(history)
 

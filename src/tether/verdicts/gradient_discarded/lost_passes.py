@@ -26,6 +26,7 @@ from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, following
 from tether.facts import UNKNOWN, SiteId
 from tether.finding import At, Claim, Repair, Step, Where, say
+from tether.verdicts.gradient_discarded.other_uses import OtherUses
 
 LEAST_STEPS = 2
 """Steps that must each have lost passes: one may be a retry."""
@@ -103,19 +104,15 @@ class OtherPasses(NamedTuple):
 
 def replaced_passes(history: History) -> Iterator[OtherPasses]:
     """Yield the lines of which no pass was used, and another line's were in their place."""
-    found = history.get(_Passes)
+    found, uses = history.get(_Passes), history.get(OtherUses)
     lines: dict[SiteId, list[int]] = defaultdict(list)
     for at in history.backwards:
         event = history.events[at]
         if event.operation == "backward" and not event.raised:
             lines[event.site].append(at)
-    for passes in lines.values():
-        known = [at for at in passes if found.leaves(at)]
-        if len(known) < LEAST_STEPS or len(lines) < 2:
-            continue
-        lost = [found.replaced(at) for at in known]
-        first = lost[0]
-        if first is not None and None not in lost:
+    for passes in lines.values() if len(lines) > 1 else ():
+        first = found.all_replaced(passes)
+        if first is not None and not uses.shows({*first.tensors}):
             yield first._replace(times=len(passes))
 
 
@@ -166,10 +163,18 @@ class _Passes:
 
     def leaves(self, at: int) -> list[int]:
         """Return the tensors that a pass gave a gradient, as far as that is known."""
-        order = self._history.order
-        return sorted(
-            self._history.get(Graph).leaves(at) or (), key=lambda one: order.get(one, len(order))
-        )
+        order, leaves = self._history.order, self._history.get(Graph).leaves(at)
+        if leaves is None:
+            leaves = frozenset(self._always_reached[self._history.events[at].site])
+        return sorted(leaves, key=lambda one: order.get(one, len(order)))
+
+    def all_replaced(self, passes: Sequence[int]) -> OtherPasses | None:
+        """Return what became of the first pass of a line, if none of its passes had a use."""
+        known = [at for at in passes if self.leaves(at)]
+        if len(known) < LEAST_STEPS or any(map(self._history.get(OtherUses).of, passes)):
+            return None
+        first = self.replaced(known[0])
+        return first if all(self.replaced(at) for at in known) else None
 
     def replaced(self, at: int) -> OtherPasses | None:
         """Return what became of a pass whose gradients were all cleared; None if one was used."""

@@ -39,6 +39,7 @@ def _constant(history: History, found: FirstOrder) -> Claim:
         tensors=found.tensors,
         cause=("first order", asked),
         site=asked,
+        calls=found.calls,
         operation="autograd.grad",
         severity="note",
         message=say(
@@ -55,7 +56,7 @@ def _constant(history: History, found: FirstOrder) -> Claim:
         ),
         repair=Repair(say("Where the change itself is to be differentiated: autograd.grad(...,"
                           " create_graph=True).")),
-        count=history.times(found.gradient),
+        count=len(found.calls),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.analysis.training.misplaced import Misplaced
 from tether.analysis.training.no_longer import NoLonger, OutOfUse
 from tether.facts import UNKNOWN, Site, SiteId
-from tether.finding import At, CallOf, Claim, Repair, Segment, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.gradient_unused.uses import MOST_LINES, Uses, last_use
 
@@ -59,8 +59,8 @@ def check(history: History) -> Iterator[Claim]:
         and not found.reaching(tensor)
         and _had_a_chance(history, tensor)
     ]
-    for module, tensors in _by_module(history, unused).items():
-        yield _claim(history, module, tensors)
+    for modules in _by_cause(history, _by_module(history, unused)):
+        yield _claim(history, modules)
     for ceased in history.get(OutOfUse).found:
         yield _ceased(history, ceased)
 
@@ -71,7 +71,7 @@ def _by_module(history: History, unused: list[int]) -> dict[str, list[int]]:
     Of those whose values were used somewhere each module is told by itself: they end at lines of
     their own.
     """
-    never = {one for one in unused if one not in history.get(Uses).lines}
+    never = {one for one in unused if not history.get(Uses).any(one)}
     held: dict[str, set[int]] = defaultdict(set)
     for name in history.trace.names:
         if name.module and name.tensor in history.held:
@@ -84,6 +84,22 @@ def _by_module(history: History, unused: list[int]) -> dict[str, list[int]]:
         paths = _around_module(own) if tensor in never else [own]
         groups[next((one for one in paths if held[one] and held[one] <= never), own)].append(tensor)
     return groups
+
+
+def _by_cause(history: History, modules: dict[str, list[int]]) -> Iterator[dict[str, list[int]]]:
+    """Yield together the modules that one line makes, if the same lines use them all, or none.
+
+    They are one part of a block that the model has several times.
+    """
+    uses = history.get(Uses)
+    groups: dict[object, dict[str, list[int]]] = defaultdict(dict)
+    for module, tensors in modules.items():
+        made = _made(history, tensors)
+        lines = tuple(line for tensor in tensors for line in uses.lines(tensor))
+        when = in_how_many(history, tensors[0])
+        own = "" if made >= 0 and lines else module
+        groups[made, lines, when, own][module] = tensors
+    yield from groups.values()
 
 
 def _around_module(path: str) -> list[str]:
@@ -117,14 +133,14 @@ def _had_a_chance(history: History, tensor: int) -> bool:
     return bool(history.steps_of(tensor)) or tensor in history.asked
 
 
-def _claim(history: History, module: str, tensors: list[int]) -> Claim:
+def _claim(history: History, modules: dict[str, list[int]]) -> Claim:
+    module, tensors = next(iter(modules)), [one for some in modules.values() for one in some]
     facts = [one for one in map(history.facts_of_name, tensors) if one is not None]
     fact = facts[0] if facts else None
     by_library = bool(facts) and not any(one.owner_user for one in facts)
     holder = next((one for one in history.trace.optimizers if tensors[0] in one.tensors), None)
-    site, made = holder.site if holder else UNKNOWN, _made(history, tensors)
-    name = module if len(tensors) > 1 else history.name_of(tensors[0])
-    where = Segment(f"`{name.strip('`')}`", "name")
+    site, made = holder.site if holder else UNKNOWN, _made(history, modules[module])
+    where = _names(history, modules, made)
     return Claim(
         tensors=tuple(tensors),
         cause=module,
@@ -133,12 +149,13 @@ def _claim(history: History, module: str, tensors: list[int]) -> Claim:
         severity="note" if by_library else "warning",  # by design?
         message=say(
             "{where} got no gradient {when}: {how}.",
-            where=where, when=in_how_many(history, tensors[0]), how=_how(history, tensors),
+            where=where, when=in_how_many(history, tensors[0]),
+            how=_how(history, tensors, several=len(modules) > 1),
         ),
         story=(
             *([Step("made", made, say("it is made here"))] if made != UNKNOWN else []),
             Step("held", site, say("the optimizer is made here and holds it")),
-            *_around(history, module, tensors, history.site(made)),
+            *_around(history, module, modules[module], history.site(made)),
         ),
         repair=Repair(
             say("Use {where} on the way to the loss, or leave it out of the optimizer ({held}).",
@@ -159,24 +176,49 @@ def _made(history: History, tensors: list[int]) -> SiteId:
     return next((one for one in ways[0] if one in common), ways[0][0])
 
 
-def _how(history: History, tensors: list[int]) -> str:
-    if any(tensor in history.get(Uses).lines for tensor in tensors):
-        return "its values were used, but not for the loss"
-    return f"nothing {'in the calls that were recorded' if history.in_part else 'ever'} used it"
+def _names(history: History, modules: dict[str, list[int]], made: int) -> Sentence:
+    """Return what the modules are called; of many the first, and the line that makes them all."""
+    names = [
+        history.name_of(some[0]) if len(some) == 1 else module for module, some in modules.items()
+    ]
+    first, *others = (Segment(f"`{one.strip('`')}`", "name") for one in names)
+    if not others:
+        return say("{first}", first=first)
+    if len(others) == 1:
+        return say("{first} and {second}", first=first, second=others[0])
+    return say("{first} and {n} more that {made} makes", first=first, n=len(others), made=At(made))
+
+
+def _how(history: History, tensors: list[int], *, several: bool) -> Sentence:
+    uses = history.get(Uses)
+    it, its = ("them", "their") if several else ("it", "its")
+    recorded = "in the calls that were recorded" if history.in_part else ""
+    if any(map(uses.any, tensors)):
+        return say("{its} values were used, but not for the loss", its=its)
+    kept = next((uses.kept[one] for one in tensors if one in uses.kept), None)
+    if kept is None:
+        return say("nothing {ever} used {it}", ever=recorded or "ever", it=it)
+    return say(
+        "no call{recorded} computes with {it}; {line} only copies, moves or saves {it}",
+        recorded=recorded and f" {recorded}", line=At(kept), it=it,
+    )  # fmt: skip
 
 
 def _around(history: History, module: str, tensors: list[int], made: Site) -> Iterator[Step]:
     """Yield where the values were used, what decides about that, and what made up the loss."""
-    around, lines = history.get(Surroundings), history.get(Uses).lines
+    around, uses = history.get(Surroundings), history.get(Uses)
     backward = history.backwards[-1]
     yield Step("loss", history.events[backward].site, say("this loss does not depend on it"))
-    used = dict.fromkeys(line for tensor in tensors for line in lines.get(tensor, ()))
+    used = dict.fromkeys(line for tensor in tensors for line in uses.lines(tensor))
     rows = Counter(history.site_of(one).row for one in history.events)
     for line in list(used)[:MOST_LINES]:
         yield Step("read", line, say("its values are used here"))
         if rows[line.row] < len(history.backwards):  # what always runs, nothing decides about
             yield from around.deciding(line)
     yield from _ended(history, tensors[0])
+    kept = uses.kept.get(tensors[0], UNKNOWN)
+    if not used and kept != UNKNOWN:
+        yield Step("read", kept, say("it is only copied, moved or saved here"))
     if not used and history.facts_of_name(tensors[0]) is not None:
         yield from around.mentioned(made, module)
     yield from islice(around.loss(backward), 1 if used else None)

@@ -69,9 +69,9 @@ def _adding(history: History, total: Total) -> Claim:
         site=event.site,
         operation=event.operation,
         message=say(
-            "{code} at {line} adds up {n} results of {term} with their graphs, after the backward"
-            " pass of each: the graphs of {n} runs are kept as long as the sum, and nothing goes"
-            " back through it.",
+            "{code} at {line} adds up {n} results of {term} with their graphs, which have backward"
+            " passes of their own: the graphs of {n} runs are kept as long as the sum, and nothing"
+            " goes back through it.",
             code=Code(event.site), line=At(event.site), n=len(total.terms), term=At(last.site),
         ),
         story=(
