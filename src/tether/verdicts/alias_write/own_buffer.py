@@ -62,7 +62,8 @@ def _arrays_handed(history: History) -> Iterator[Claim]:
     """
     looks: dict[tuple[int, str, int], list[Holder]] = defaultdict(list)
     buffers: dict[int, Holder] = {}
-    for one in history.trace.holders:
+    given = (one for one in history.trace.holders if one.sought == "given")
+    for one in given:
         if one.tensor == UNKNOWN and not one.part:
             looks[one.event, one.function, one.depth].append(one)
             if one.kind == "attribute":
