@@ -87,7 +87,7 @@ def _by_line(history: History) -> dict[int, list[_ArrayLook]]:
 
 
 def _shows_array(history: History, holder: Holder) -> bool:
-    """Whether a lasting place has an array that was looked for, or a tensor that shows all of it."""
+    """Whether a place that lasts has an array that was looked for, or a tensor on all of it."""
     if holder.kind not in ("slot", "attribute") or holder.part:
         return False
     at, shown = history.position(holder.event), history.operand_of(holder.tensor)

@@ -87,14 +87,15 @@ It says nothing, on purpose, of a layout that a later call may rely on (`.contig
 `.view()`, or before a product that rounds otherwise); of copies by which a much larger memory goes;
 of gradients that would be added up in another order; of a checkpointed block or a compiled region;
 of memory whose address was asked for. Where values decide what an index takes, or data that were
-drawn, read or put into a list, it speaks of numbers that took everything in order in each of eight
-runs or more; a mask may be a guard that met nothing. So it does of numbers that took others in
-their place, all of them equal, where these rows were made by a repetition (`repeat_interleave`, a
-copied `expand`) and there is no gradient. A join of one tensor may have more for other data, unless
-the text writes its list out, and no loop fills that; or a loop joins list after list, and each of
-eight and more had one. An embedding is told of where numbers in order asked it for rows
-several times, one kept index or one that is counted off (`torch.arange`), without padding, bounds
-on norms or sparse gradients. Of
+drawn, read, handed in or put into a list, it says nothing, however often the numbers were in order:
+a slice would take the place of numbers that are a range by how they were made (`torch.arange`), and
+a mask may be a guard that met nothing. It speaks of numbers by which other elements were taken, all
+of them equal, where these rows were made by a repetition (`repeat_interleave`, a copied `expand`),
+in each of eight runs or more, and there is no gradient. A join of one tensor may have more for
+other data, unless the text writes its list out, and no loop fills that; or a loop joins list after
+list, and each of eight and more had one. An embedding is told of where numbers in order asked it
+for rows several times, one kept index or one that is counted off (`torch.arange`), without padding,
+bounds on norms or sparse gradients. Of
 a choice by an index, and of whole numbers that come back out of a floating-point format which does
 not have all of them, it speaks only where every run of the line was looked at; of many arrays that
 became tensors it says how many it looked at. The report's table of copies gives the reason for
@@ -297,7 +298,8 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
 
 def _instead(history: History, need: Need, copied: Copied) -> Sentence:
     """Say what has the elements of a copy already."""
-    row, it = operation(need.operation), _called(history, copied.source.tensor)
+    row = operation(need.operation)
+    it = _as_written(history, need, copied) or _called(history, copied.source.tensor)
     if need.single:
         return say("Where the list has one tensor, use that itself.")
     if _renamed(history, copied):
@@ -317,6 +319,16 @@ def _instead(history: History, need: Need, copied: Copied) -> Sentence:
     else:
         text = "Use a slice of {it}: it has the same elements already."
     return say(text, it=it)
+
+
+def _as_written(history: History, need: Need, copied: Copied) -> Segment | None:
+    """Return what the line itself calls the source of its copy, where its call was given that."""
+    event = history.events[copied.position]
+    given = event.reads and event.reads[0].tensor == copied.source.tensor
+    if operation(need.operation).joins or copied.since != copied.position or not given:
+        return None
+    text = copied_text(need.operation, history.site_of(event).expression)
+    return _code(text) if text else None
 
 
 def _left_out(history: History, need: Need, copied: Copied) -> Repair | None:
