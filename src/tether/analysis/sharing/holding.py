@@ -189,6 +189,8 @@ class Holding:
         read = sorted(filter(None, map(found.reads_of, memories)), key=lambda some: some[0].at)
         for at, operand in itertools.chain.from_iterable(read):
             event = history.events[at]
+            if operation(event.operation).clears:
+                continue
             if operand.tensor in views and history.inside(event, "step", "backward", "hook") < 0:
                 if operand.tensor == tensor:
                     yield at, end

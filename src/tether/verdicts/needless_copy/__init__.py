@@ -12,8 +12,8 @@ from tether.analysis.copies.needs import Key, Need, needs
 from tether.analysis.copies.relied_layout import Trials
 from tether.analysis.history import History, shortened
 from tether.analysis.wording import place
-from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Site
-from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
+from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Site, SiteId
+from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
@@ -382,16 +382,27 @@ def _story(history: History, copied: Copied, need: Need) -> Iterator[Step]:
     )
     unread = need.unread == len(need.executions)
     for tensor, who in sides.items():
-        lines: dict[int, str] = {}
-        for at in range(position + 1, min(position + 5_000, len(history.events))):
-            event = history.events[at]
-            if any(one.tensor == tensor for one in event.reads):
-                lines.setdefault(event.site, event.operation)
-                if len(lines) == 2:
-                    break
-        for site, name in lines.items():
-            does = "writes" if unread and tensor == copied.copy.tensor else "reads"
-            yield Step("read", site, say("{call} " + does + " {who}", call=shown(name), who=who))
+        for site, at in _uses_behind(history, position, tensor).items():
+            written = any(one.tensor == tensor for one in history.events[at].writes)
+            alone = unread and tensor == copied.copy.tensor
+            does = "writes" if written or alone else "reads"
+            yield Step("read", site, say("{call} " + does + " {who}", call=CallOf(at), who=who))
+
+
+_FAR, _TOLD = 5_000, 2
+
+
+def _uses_behind(history: History, position: int, tensor: int) -> dict[SiteId, int]:
+    """Return the first lines behind a call that use the values of a tensor, each with its call."""
+    lines: dict[SiteId, int] = {}
+    for at in range(position + 1, min(position + _FAR, len(history.events))):
+        event = history.events[at]
+        used = not operation(event.operation).clears
+        if used and any(one.tensor == tensor for one in event.reads):
+            lines.setdefault(event.site, at)
+            if len(lines) == _TOLD:
+                break
+    return lines
 
 
 def _without(name: str, site: Site, what: str = "tensor") -> Sentence:
