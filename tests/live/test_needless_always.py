@@ -72,6 +72,22 @@ FOUND = {
             all_of_it = x[torch.arange(len(x))]  #! needless-copy all_of_it (note)
             print(all_of_it.sum(), x.mean())
     """,
+    "rows that are counted off, in each of many runs": """
+        import torch
+
+        readings = torch.rand(50, 40)
+        for hour in range(2, 20):
+            since = readings.index_select(0, torch.arange(hour))  #! needless-copy since (note)
+            print(since.mean(), readings.sum())
+    """,
+    "rows that were counted off once": """
+        import torch
+
+        readings, first = torch.rand(50, 40), torch.arange(8) + 4
+        for hour in range(20):
+            some = readings[first]  #! needless-copy some (note)
+            print(some.mean() + hour, readings.sum())
+    """,
     "everything by numbers in the text": """
         import torch
 
@@ -177,6 +193,56 @@ QUIET = {
         print(chosen.diag().mean(), again.sum(), answers.sum())
         order = torch.rand(3).add(torch.arange(3)).argsort()
         print(answers.index_select(0, order).sum(), answers.mean())
+    """,
+    "stations that reported one after the other, this time": """
+        import torch
+
+        class Map:
+            def __init__(self):
+                self.readings = torch.rand(50, 40)
+                self.reported = []
+
+            def level(self, station):
+                self.reported.append(station)
+                seen = torch.LongTensor(self.reported[:-1])
+                return self.readings.index_select(0, seen).sum() + self.readings[seen].mean()
+
+        stations, on = list(range(30)), Map()
+        for station in stations:
+            print(on.level(station), on.readings.sum())
+    """,
+    "frames in order, as the loader happens to give them": """
+        import torch
+        from torch.utils.data import DataLoader
+
+        frames = torch.rand(64, 200)
+        for turn in range(3):
+            for numbers in DataLoader(list(range(64)), batch_size=16):
+                some = frames[numbers]
+                print(some.mean(), frames.sum())
+    """,
+    "lengths that were sorted already": """
+        import torch
+
+        torch.manual_seed(0)
+        for turn in range(12):
+            lengths = torch.tensor(sorted([int(n) for n in torch.randint(5, 40, (8,))]))
+            rows = torch.rand(8, 200)
+            ordered = rows[lengths.argsort(stable=True)]
+            print(ordered.mean(), rows.sum())
+    """,
+    "numbers that a file has": """
+        import io
+        import numpy as np
+        import torch
+
+        file = io.BytesIO()
+        np.save(file, np.arange(10, 30))
+        readings = torch.rand(60, 100)
+        for turn in range(12):
+            file.seek(0)
+            rows = readings[torch.from_numpy(np.load(file))]
+            print(rows.mean(), readings.sum())
     """,
 }
 

@@ -20,7 +20,7 @@ SPELLINGS = {
     "rows in an order that the values give, which is theirs in each of many runs": """
         for n in range(9):
             y = (x + n) * 2
-            z = y[y[:, 0].argsort()]  #? no
+            z = y[y[:, 0].argsort()]  #? unknown hangs on the values
             print(z.sum())
         """,
     "rows in such an order, once another one": """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -22,7 +22,9 @@ from tether.finding import (
     Where,
 )
 from tether.operations.table import shown
-from tether.source.calls import as_operand, is_target
+from tether.source.calls import as_operand, copied_text, is_target
+from tether.source.syntax import source_of
+from tether.source.visible import is_visible
 
 
 class Speaker:
@@ -41,13 +43,44 @@ class Speaker:
             if text:
                 segments.append(Segment(text))
             if name is not None and in_code:
-                segments.append(self._in_code(known[name], parts, behind))
+                line = next((one.site for one in known.values() if isinstance(one, At)), self._home)
+                segments.append(self._in_code(self._seen_from(line, known[name]), parts, behind))
             elif name is not None:
                 found = self._part(known[name], parts)
                 if text.endswith(". "):
                     found = [_begun(found[0]), *found[1:]]
                 segments += found
         return Said(segments)
+
+    def _seen_from(self, line: Where, part: Any) -> Any:
+        """Return a tensor by a name that a line can use, where it has one; anything else as it is.
+
+        The function that is called has another name for what its caller gave it.
+        """
+        numbers = part.numbers if isinstance(part, Tensors) else part[:1]
+        if not isinstance(part, Tensor | Tensors) or not numbers:
+            return part
+        history, site = self._history, self._history.site(line)
+        source = source_of(site.file, history.trace.sources.get(site.file, ""))
+        if is_visible(source, site, self.name(numbers[0]).text):
+            return part
+        found = (one for one in self._names_at(site, numbers[0]) if is_visible(source, site, one))
+        return next((Segment(one, "name") for one in found), part)
+
+    def _names_at(self, site: Site, tensor: int) -> Iterator[str]:
+        """Yield the other names of a tensor, and what the function of a line called it."""
+        history = self._history
+        yield from (one for one in history.names_of(tensor) if "." not in one)
+        for one in history.trace.holders:
+            if one.tensor == tensor and one.kind == "variable" and one.function == site.function:
+                yield one.name
+        shown = history.operand_of(tensor)
+        for at in () if shown is None else history.on_storage(shown):
+            event = history.events[at]
+            text = copied_text(event.operation, history.site_of(event).expression)
+            here = history.site_of(event).function == site.function
+            if here and text.isidentifier() and event.reads[:1] and event.reads[0].tensor == tensor:
+                yield text
 
     def _in_code(self, part: Any, more: Mapping[str, Any] | None, behind: str) -> Segment:
         """Return what stands in a piece of code before some text: bare, and an operand of it."""

@@ -97,16 +97,6 @@ class ArrayAgain(NamedTuple):
     given: int  # of these, the bytes of what the call was given
 
 
-class Refilled(NamedTuple):
-    """Who holds arrays that are in several places each was looked for; `Trace.holders` has them.
-
-    They were met so for the first time, or had other bytes than at the look before.
-    """
-
-    event: EventId  # the last call before
-    arrays: int
-
-
 class Rewritten(NamedTuple):
     """Calls made tensors of one place in an array's memory, and found other bytes than before.
 

@@ -24,10 +24,15 @@ HolderKind = Literal["variable", "attribute", "slot", "closure", "default", "cac
 """What holds an object: a variable of a running function, an attribute, a place in a container,
 what a function keeps (a closure, a default argument, a cache), an optimizer's state or setting."""
 
+Sought = Literal["written", "given", "met"]
+"""What was looked for: what the call wrote, and gradients that it reached; an array that it was
+given; arrays that were met in several places as the variables were looked through after it."""
+
 
 class Holder(NamedTuple):
     """One place that showed a memory right after a write to it, and how the program reaches it.
 
+    Or what else was looked for then, which no write of that call has to do with (`Sought`).
     Looked for at the 1st, 2nd, 4th, 8th... write of a line; below it, of each line of a library's;
     what more refers to than at its other writes is counted apart.
     """
@@ -39,7 +44,8 @@ class Holder(NamedTuple):
     function: str  # whose variable the name begins with: "train", "<module>"
     site: SiteId  # the call that this function was making
     depth: int  # functions between it and the write; 0: the one that wrote
-    part: bool = False  # an array that shows a part of what was written, or more than it
+    part: bool = False  # an array that shows a part of what was looked for, or more than it
+    sought: Sought = "written"
 
 
 class Reassigned(NamedTuple):

@@ -17,7 +17,6 @@ from tether.facts.arrays import (
     Drawn,
     MappedFile,
     OnOthers,
-    Refilled,
     Rewritten,
     Taken,
     Unseen,
@@ -191,7 +190,6 @@ class Trace:
     arrays_again: list[ArrayAgain] = field(default_factory=list)
     drawn: list[Drawn] = field(default_factory=list)
     kept_again: list[KeptAgain] = field(default_factory=list)
-    refilled: list[Refilled] = field(default_factory=list)
     rewritten: list[Rewritten] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     arrays_kept: list[ArrayKept] = field(default_factory=list)

@@ -236,6 +236,7 @@ ROWS: dict[str, Row] = _joined(
         part=True,
     ),
     _each("backward zero_grad step", accumulates=True),
+    _each("zero_grad", clears=True),
     _each(
         "clamp_ clamp_min_ clamp_max_ clip_ _foreach_clamp_min_ _foreach_clamp_max_", bounds=True
     ),

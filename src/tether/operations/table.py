@@ -64,6 +64,7 @@ class Operation:
     aims: bool = False  # is least where its first argument says what its second one does: a target
     blends: bool = False  # adds a second tensor to the first, in place
     carries: bool = True  # values flow on, into results or into what is written
+    clears: bool = False  # lets gradients go, or makes zeros of them: it reads no values
     flat: bool = False  # its derivative is zero wherever it has one
     template: tuple[int, ...] = ()  # tensor arguments of which only shape, dtype or device count
     selects: Selects = ""  # its results are true and false, or places

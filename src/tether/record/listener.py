@@ -565,7 +565,7 @@ class Listener(TorchFunctionMode):
         self.recorder.arrays_again.look(index, site, data)
         shows = self.arrays.entered(index, site, data, result)
         if shows is not None:
-            self._holders.reached((shows,), index, site)
+            self._holders.given(shows, index, site)
         self.recorder.array_copies.look(index, site, data, result)
 
     def _learn(

@@ -47,7 +47,7 @@ from tether.record.values.collisions import CollisionLog
 from tether.record.values.kept_again import KeptAgainLog
 from tether.record.values.padding import PaddingLog
 from tether.record.values.read_back import ReadBackLog
-from tether.record.values.refilled import RefilledLog
+from tether.record.values.refilled import RefilledArrays
 from tether.record.values.repeats import ArrayAgainLog, RepeatLog
 from tether.record.values.sameness import SameLog
 from tether.record.ways import WayLog
@@ -112,8 +112,7 @@ class Recorder:
         self.movement = MovementLog(self.tape)
         self.drift = DriftLog(self.tape)
         self.alike = AlikeLog(self.tape)
-        self.refilled = RefilledLog(self.tape, self.holders)
-        self.kept_again = KeptAgainLog(self.tape, self.refilled)
+        self.kept_again = KeptAgainLog(self.tape, RefilledArrays(self.tape, self.holders))
         self.followed: list[Followed] = []
         self.rings = RingLog(self.tape)
         self.cached: list[object] = []
@@ -251,7 +250,6 @@ class Recorder:
             "arrays_again": self.arrays_again.facts(),
             "drawn": list(self.same.drawn.facts()),
             "kept_again": self.kept_again.facts(),
-            "refilled": list(self.refilled.facts),
             "rewritten": list(self.arrays.rewritten.facts()),
             "arrays": list(self.arrays.array_facts()),
             "arrays_kept": list(self.arrays.small.facts.values()),

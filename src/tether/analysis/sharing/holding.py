@@ -56,10 +56,14 @@ class Holding:
         self.all = list(self._acts())
 
     def looks(self) -> Iterator[tuple[int, list[Holder]]]:
-        """Yield the places that were found at each event whose writes were looked into."""
+        """Yield the places that were found at each event whose writes were looked into.
+
+        Not those of arrays that it wrote nothing to, and that were looked for when it was over.
+        """
         by_event: dict[int, list[Holder]] = defaultdict(list)
         for fact in self._history.trace.holders:
-            by_event[fact.event].append(fact)
+            if fact.sought == "written":
+                by_event[fact.event].append(fact)
         for number, holders in by_event.items():
             at = self._history.position(number)
             if 0 <= at < len(self._history.events):
@@ -185,6 +189,8 @@ class Holding:
         read = sorted(filter(None, map(found.reads_of, memories)), key=lambda some: some[0].at)
         for at, operand in itertools.chain.from_iterable(read):
             event = history.events[at]
+            if operation(event.operation).clears:
+                continue
             if operand.tensor in views and history.inside(event, "step", "backward", "hook") < 0:
                 if operand.tensor == tensor:
                     yield at, end

@@ -34,7 +34,7 @@ class RewrittenArrays:
         self._holders: dict[int, list[Holder]] = defaultdict(list)  # event -> arrays
         self._of_site: dict[int, list[Holder]] = {}
         for one in history.trace.holders if history.trace.rewritten else ():
-            if one.tensor == UNKNOWN:
+            if one.tensor == UNKNOWN and one.sought == "given":
                 self._holders[one.event].append(one)
         for event, some in self._holders.items():
             at = history.position(event)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
+from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, Sought, TensorId
 from tether.record.arrays.contents import shared_until_written
 from tether.record.arrays.memory import holds_objects, is_array, stretch_of
 from tether.record.budget import Budget
@@ -140,9 +140,13 @@ class HolderLog:
         except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
             self._tape.failed("looking for who wrote", error)
 
-    def reached(self, shown: Sequence[Any], event: int, site: int) -> None:
-        """Take note of who shows gradients, or an array, that `event` reached, be it one place."""
-        self._note(self._look(shown, event, site), 1)
+    def reached(self, gradients: Sequence[Any], event: int, site: int) -> None:
+        """Take note of who shows gradients that `event` reached, be it one place."""
+        self._note(self._look(gradients, event, site), 1)
+
+    def given(self, shown: Any, event: int, site: int) -> None:
+        """Take note of who shows an array that `event` was given, be it one place."""
+        self._note(self._look((shown,), event, site, "given"), 1)
 
     def _note(self, found: list[Holder], least: int) -> None:
         if len(found) >= least or any(one.kind == "default" for one in found):
@@ -159,15 +163,15 @@ class HolderLog:
         times = collections.Counter(one.tensor for one in found)
         self.facts += [one for one in found if one.tensor < 0 or times[one.tensor] > 1]
 
-    def asked(self, arrays: Sequence[Any], event: int) -> bool:
-        """Take note of who shows some arrays; say whether there was time to look."""
-        if self._budget.late():
-            return False
-        with self._budget:
-            self.facts += self._search(arrays, event)
-        return True
+    def met(self, arrays: Sequence[Any], event: int) -> None:
+        """Take note of who shows some arrays, where there is time for it: `event` was the last."""
+        if not self._budget.late():
+            with self._budget:
+                self.facts += self._search(arrays, event, "met")
 
-    def _look(self, tensors: Iterable[Any], event: int, line: Hashable) -> list[Holder]:
+    def _look(
+        self, tensors: Iterable[Any], event: int, line: Hashable, sought: Sought = "written"
+    ) -> list[Holder]:
         """Look for who shows some tensors, if it is time for it."""
         count = self._writes[line] = self._writes.get(line, 0) + 1
         if count & (count - 1):
@@ -176,7 +180,7 @@ class HolderLog:
             return []
         try:
             with self._budget, torch._C.DisableTorchFunction():
-                return self._search(tensors, event)
+                return self._search(tensors, event, sought)
         except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
             self._tape.failed("looking for who holds a tensor", error)
             return []
@@ -185,7 +189,7 @@ class HolderLog:
         """Look at the next write of each line: something has come to share that did not before."""
         self._writes.clear()
 
-    def _search(self, tensors: Iterable[Any], event: int) -> list[Holder]:
+    def _search(self, tensors: Iterable[Any], event: int, sought: Sought) -> list[Holder]:
         memories = [_Wanted(self._tape, one) for one in tensors]
         wanted = {one.number for one in memories if one.number is not None}
         if not wanted and not any(one.bytes for one in memories):
@@ -198,7 +202,7 @@ class HolderLog:
             Holder(
                 EventId(event), TensorId(serial), item.path, item.kind, item.root.function,
                 SiteId(item.root.site), item.root.depth,
-                serial == UNKNOWN and search.in_part(item.value),
+                serial == UNKNOWN and search.in_part(item.value), sought,
             )
             for serial, item in itertools.islice(search.run(roots), MOST)
         ]  # fmt: skip

@@ -36,6 +36,7 @@ BY_IDENTITY = "numba"
 _OF_OBJECTS = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
 """What Python's `copy` calls, and the function of it that was asked."""
 _CONVERTING = ("astype", "array")
+_RECORDER = "tether.record."
 _COPY = copy.deepcopy.__code__.co_filename
 
 
@@ -119,7 +120,7 @@ def _hearing(
             result = places.called_from(here(2))(original, args, kwargs)
         else:
             result = original(*args, **kwargs)
-        if wanted(args, result):
+        if wanted(args, result) and not _is_recorders(sys._getframe(1)):
             listener = replacements.listener()
             if listener is not None:
                 with muted(listener):
@@ -129,6 +130,11 @@ def _hearing(
 
     replaced.__module__ = getattr(original, "__module__", "numpy")
     return replaced
+
+
+def _is_recorders(frame: types.FrameType) -> bool:
+    """Whether the recorder itself asked, as it looked at an array while the program went on."""
+    return str(frame.f_globals.get("__name__")).startswith(_RECORDER)
 
 
 def _telling(

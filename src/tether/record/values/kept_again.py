@@ -36,7 +36,7 @@ from tether.record.objects import (
     variables_of_frames,
 )
 from tether.record.tape import Tape
-from tether.record.values.refilled import MetArrays, RefilledLog
+from tether.record.values.refilled import MetArrays, RefilledArrays
 
 LEAST = 1 << 20
 """Bytes kept beside those that are distinct, from which they are told."""
@@ -87,7 +87,7 @@ class _LookedAt:
 class KeptAgainLog:
     """Looks for what is kept several times over, at every doubling of the events."""
 
-    def __init__(self, tape: Tape, refilled: RefilledLog) -> None:
+    def __init__(self, tape: Tape, refilled: RefilledArrays) -> None:
         self._tape = tape
         self._refilled = refilled
         self._known: dict[tuple[Any, ...], _LookedAt] = {}

@@ -11,7 +11,6 @@ import weakref
 import zlib
 from typing import Any, NamedTuple
 
-from tether.facts import EventId, Refilled
 from tether.record.arrays.contents import memory_at
 from tether.record.arrays.memory import is_array, owner_of, root_of, size_of, stretch_of
 from tether.record.names.holders import HolderLog
@@ -50,21 +49,19 @@ class _Filled(NamedTuple):
     sum: int
 
 
-class RefilledLog:
-    """Arrays that were met in several places, by where they lie."""
+class RefilledArrays:
+    """Arrays that were met in several places, by where they lie; `HolderLog` tells of them."""
 
     def __init__(self, tape: Tape, holders: HolderLog) -> None:
         self._tape = tape
         self._holders = holders
         self._known: dict[tuple[int, int], _Filled] = {}
-        self.facts: list[Refilled] = []
 
     def look(self, arrays: list[Any]) -> None:
         """Ask who holds those of some arrays that are new here, or have other bytes than before."""
         changed = [one for one in arrays if self._is_own(one) and self._changed(one)][:MOST]
-        event = self._tape.now() - 1
-        if changed and self._holders.asked(changed, event):
-            self.facts.append(Refilled(EventId(event), len(changed)))
+        if changed:
+            self._holders.met(changed, self._tape.now() - 1)
 
     @staticmethod
     def _is_own(array: Any) -> bool:

@@ -10,7 +10,8 @@ from tether.facts import Site
 from tether.operations.table import shown
 from tether.report.document.blocks import Block, Column, Heading, Paragraph, Phrase
 from tether.report.document.findings import Findings, by_line, counted
-from tether.report.tables.copies import Copy
+from tether.report.filters import Selection
+from tether.report.tables.copies import Copy, nbytes
 
 
 def copy_blocks(about: Findings) -> list[Block]:
@@ -33,6 +34,8 @@ def copy_blocks(about: Findings) -> list[Block]:
     made = counted(count, "copy or conversion", "copies and conversions")
     pretended = any(gap.code == "pretended" for gap in about.trace.gaps)
     text = f"{made}, {bytes_text(total)} copied{', as pretended' if pretended else ''}"
+    by_numpy = _copied_by_numpy(about)
+    text += f"; beside these NumPy copied {bytes_text(by_numpy)}" if by_numpy else ""
     blocks: list[Block] = [Heading("copies and conversions"), Paragraph((Phrase(text),))]
     if own:
         blocks.append(by_line(columns, cells, about))
@@ -40,6 +43,26 @@ def copy_blocks(about: Findings) -> list[Block]:
     if inside:
         blocks += _inside_libraries(inside, about)
     return blocks
+
+
+def _copied_by_numpy(about: Findings) -> int:
+    """Return the bytes that NumPy was seen to copy by the lines of which a report speaks.
+
+    Some lines are heard as they copy, of others the copies are known that became tensors, and of
+    some both.
+    """
+    trace, selection = about.trace, about.selection or Selection(about.trace.folder)
+    given: Counter[tuple[str, int, int, int, int]] = Counter()
+    for one in trace.arrays_copied:
+        at = trace.position(one.event)
+        if 0 <= at < len(trace.events) and selection.wants(trace.sites[one.site]):
+            made = trace.events[at].results
+            given[trace.sites[one.site].position] += sum(map(nbytes, made))
+    for line in trace.array_lines:
+        if selection.wants(trace.sites[line.site]):
+            place = trace.sites[line.site].position
+            given[place] = max(given[place], line.bytes)
+    return given.total()
 
 
 def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:

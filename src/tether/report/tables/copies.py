@@ -63,15 +63,20 @@ def copies(
 ) -> list[Copy]:
     """Return a row for each site, operation and effect on gradients, in the order of the source.
 
-    `needed` says by (number of the site, operation) whether a copy was needed, and why.
+    `needed` says by (number of the site, operation) whether a copy was needed, and why. A call that
+    is no way of copying, as a join, has a row where all that it made was there already for nothing.
     """
+    answers = needed or {}
+    besides = {key for key, answer in answers.items() if answer[0] == "no"}
+    names = {operation for _, operation in besides}
     sums: dict[_Key, _Sum] = {}
     events = columns_of(trace.events)
     since = _first_seen(events)
     on_others = {trace.position(one.event) for one in trace.on_others}
     compiled = {number for number, one in enumerate(trace.spans) if one.kind == "compiled"}
-    for at, event in events.where(lambda name: operation(name).converts):
-        if event.site >= 0 and event.span not in compiled:  # a backend may make it or not
+    for at, event in events.where(lambda name: _copies(name) or name in names):
+        told = _copies(event.operation) or (event.site, event.operation) in besides
+        if told and event.site >= 0 and event.span not in compiled:  # a backend may make it or not
             before = (*event.reads, *event.results)
             known = {int(one.storage) for one in before if since[one.storage + 1] < at}
             memory: Memory = "shares" if at in on_others else _memory(event, known)
@@ -91,12 +96,18 @@ def copies(
             key.gradient,
             total.count,
             total.bytes,
-            *_need(needed or {}, key, total),
+            *_need(answers, key, total),
         )
         for key, total in sums.items()
     ]
     made.sort(key=lambda row: (row.site.file, row.site.line, row.site.column, row.library))
     return made
+
+
+def _copies(name: str) -> bool:
+    """Whether a call does nothing but copy or convert."""
+    row = operation(name)
+    return bool(row.converts or row.repeats)
 
 
 def _join_without_graph(sums: dict[_Key, _Sum]) -> None:

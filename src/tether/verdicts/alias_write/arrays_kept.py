@@ -73,24 +73,23 @@ def _by_line(history: History) -> dict[int, list[_ArrayLook]]:
 
     All looks through the variables are together.
     """
-    found: dict[int, list[Holder]] = defaultdict(list)
+    found: dict[tuple[int, bool], list[Holder]] = defaultdict(list)
     for one in history.trace.holders:
-        if one.kind in ("slot", "attribute") and not one.part and _shows_array(history, one):
-            found[one.event].append(one)
+        if one.sought != "written" and _shows_array(history, one):
+            found[history.position(one.event), one.sought == "given"].append(one)
     lines: dict[int, list[_ArrayLook]] = defaultdict(list)
-    refilled = {one.event for one in history.trace.refilled}
-    for number, holders in found.items():
-        at = history.position(number)
+    for (at, seen), holders in found.items():
         event = history.events[at] if 0 <= at < len(history.events) else None
-        if event is not None and number in refilled:
-            lines[UNKNOWN].append(_ArrayLook(at, tuple(holders), seen=False))
-        elif event is not None and not event.writes:
-            lines[event.site].append(_ArrayLook(at, tuple(holders), seen=True))
+        if event is not None and not (seen and event.writes):
+            line = event.site if seen else UNKNOWN
+            lines[line].append(_ArrayLook(at, tuple(holders), seen))
     return lines
 
 
 def _shows_array(history: History, holder: Holder) -> bool:
-    """Whether a place has an array that was looked for, or a tensor that shows all of it."""
+    """Whether a place that lasts has an array that was looked for, or a tensor on all of it."""
+    if holder.kind not in ("slot", "attribute") or holder.part:
+        return False
     at, shown = history.position(holder.event), history.operand_of(holder.tensor)
     if holder.tensor == UNKNOWN or shown is None:
         return holder.tensor == UNKNOWN

@@ -62,11 +62,10 @@ def _arrays_handed(history: History) -> Iterator[Claim]:
     """
     looks: dict[tuple[int, str, int], list[Holder]] = defaultdict(list)
     buffers: dict[int, Holder] = {}
-    for one in history.trace.holders:
-        if one.tensor == UNKNOWN and not one.part:
-            looks[one.event, one.function, one.depth].append(one)
-            if one.kind == "attribute":
-                buffers.setdefault(one.event, one)
+    for one in filter(_has_given_array, history.trace.holders):
+        looks[one.event, one.function, one.depth].append(one)
+        if one.kind == "attribute":
+            buffers.setdefault(one.event, one)
     told = set[tuple[str, str]]()
     for (event, *_), holders in looks.items():
         shown = [one for one in holders if one.kind == "variable"]
@@ -78,6 +77,11 @@ def _arrays_handed(history: History) -> Iterator[Claim]:
                 if found is not None:
                     told.add(key)
                     yield _claim_on_array(history, found, held, other.name, buffer)
+
+
+def _has_given_array(place: Holder) -> bool:
+    """Whether a place has just that array which a call was given."""
+    return place.tensor == UNKNOWN and place.sought == "given" and not place.part
 
 
 class _HandedArray(NamedTuple):

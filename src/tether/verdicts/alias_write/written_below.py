@@ -83,13 +83,10 @@ class _WrittenAgain(NamedTuple):
 
 def _drifting(history: History, told: set[tuple[SiteId, str]]) -> Iterator[Claim]:
     """Yield one claim for each line that writes what is handed in again and again."""
-    looks: dict[int, list[Holder]] = defaultdict(list)
-    for one in history.trace.holders:
-        looks[history.position(one.event)].append(one)
     drifts: dict[tuple[str, str], _Drift] = {}  # by the function that writes
     calls: dict[Operand, set[SiteId]] = defaultdict(set)
-    for at, holders in looks.items():
-        found = _handed_in(history, at, holders) if at >= 0 else None
+    for at, holders in history.get(Holding).looks():
+        found = _handed_in(history, at, holders)
         if found is not None:
             calls[found.shown].add(found.held.site)
             kept = found.keeper is not None or len(calls[found.shown]) > 1

@@ -12,8 +12,8 @@ from tether.analysis.copies.needs import Key, Need, needs
 from tether.analysis.copies.relied_layout import Trials
 from tether.analysis.history import History, shortened
 from tether.analysis.wording import place
-from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Site
-from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
+from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Site, SiteId
+from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
@@ -87,14 +87,15 @@ It says nothing, on purpose, of a layout that a later call may rely on (`.contig
 `.view()`, or before a product that rounds otherwise); of copies by which a much larger memory goes;
 of gradients that would be added up in another order; of a checkpointed block or a compiled region;
 of memory whose address was asked for. Where values decide what an index takes, or data that were
-drawn, read or put into a list, it speaks of numbers that took everything in order in each of eight
-runs or more; a mask may be a guard that met nothing. So it does of numbers that took others in
-their place, all of them equal, where these rows were made by a repetition (`repeat_interleave`, a
-copied `expand`) and there is no gradient. A join of one tensor may have more for other data, unless
-the text writes its list out, and no loop fills that; or a loop joins list after list, and each of
-eight and more had one. An embedding is told of where numbers in order asked it for rows
-several times, one kept index or one that is counted off (`torch.arange`), without padding, bounds
-on norms or sparse gradients. Of
+drawn, read, handed in or put into a list, it says nothing, however often the numbers were in order:
+a slice would take the place of numbers that are a range by how they were made (`torch.arange`), and
+a mask may be a guard that met nothing. It speaks of numbers by which other elements were taken, all
+of them equal, where these rows were made by a repetition (`repeat_interleave`, a copied `expand`),
+in each of eight runs or more, and there is no gradient. A join of one tensor may have more for
+other data, unless the text writes its list out, and no loop fills that; or a loop joins list after
+list, and each of eight and more had one. An embedding is told of where numbers in order asked it
+for rows several times, one kept index or one that is counted off (`torch.arange`), without padding,
+bounds on norms or sparse gradients. Of
 a choice by an index, and of whole numbers that come back out of a floating-point format which does
 not have all of them, it speaks only where every run of the line was looked at; of many arrays that
 became tensors it says how many it looked at. The report's table of copies gives the reason for
@@ -297,7 +298,8 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
 
 def _instead(history: History, need: Need, copied: Copied) -> Sentence:
     """Say what has the elements of a copy already."""
-    row, it = operation(need.operation), _called(history, copied.source.tensor)
+    row = operation(need.operation)
+    it = _as_written(history, need, copied) or _called(history, copied.source.tensor)
     if need.single:
         return say("Where the list has one tensor, use that itself.")
     if _renamed(history, copied):
@@ -317,6 +319,16 @@ def _instead(history: History, need: Need, copied: Copied) -> Sentence:
     else:
         text = "Use a slice of {it}: it has the same elements already."
     return say(text, it=it)
+
+
+def _as_written(history: History, need: Need, copied: Copied) -> Segment | None:
+    """Return what the line itself calls the source of its copy, where its call was given that."""
+    event = history.events[copied.position]
+    given = event.reads and event.reads[0].tensor == copied.source.tensor
+    if operation(need.operation).joins or copied.since != copied.position or not given:
+        return None
+    text = copied_text(need.operation, history.site_of(event).expression)
+    return _code(text) if text else None
 
 
 def _left_out(history: History, need: Need, copied: Copied) -> Repair | None:
@@ -370,16 +382,27 @@ def _story(history: History, copied: Copied, need: Need) -> Iterator[Step]:
     )
     unread = need.unread == len(need.executions)
     for tensor, who in sides.items():
-        lines: dict[int, str] = {}
-        for at in range(position + 1, min(position + 5_000, len(history.events))):
-            event = history.events[at]
-            if any(one.tensor == tensor for one in event.reads):
-                lines.setdefault(event.site, event.operation)
-                if len(lines) == 2:
-                    break
-        for site, name in lines.items():
-            does = "writes" if unread and tensor == copied.copy.tensor else "reads"
-            yield Step("read", site, say("{call} " + does + " {who}", call=shown(name), who=who))
+        for site, at in _uses_behind(history, position, tensor).items():
+            written = any(one.tensor == tensor for one in history.events[at].writes)
+            alone = unread and tensor == copied.copy.tensor
+            does = "writes" if written or alone else "reads"
+            yield Step("read", site, say("{call} " + does + " {who}", call=CallOf(at), who=who))
+
+
+_FAR, _TOLD = 5_000, 2
+
+
+def _uses_behind(history: History, position: int, tensor: int) -> dict[SiteId, int]:
+    """Return the first lines behind a call that use the values of a tensor, each with its call."""
+    lines: dict[SiteId, int] = {}
+    for at in range(position + 1, min(position + _FAR, len(history.events))):
+        event = history.events[at]
+        used = not operation(event.operation).clears
+        if used and any(one.tensor == tensor for one in event.reads):
+            lines.setdefault(event.site, at)
+            if len(lines) == _TOLD:
+                break
+    return lines
 
 
 def _without(name: str, site: Site, what: str = "tensor") -> Sentence:

@@ -32,32 +32,35 @@ class DecidedByValues(CopyQuestion):
             return WhyNeeded(
                 "unknown", "the numbers that it is given may be others", copied.position
             )
-        if made < 0 or (self._index.often and operation(event.operation).chooses and not masked):
+        if made < 0 or (self._index.often and not masked and self._is_repeated(copied)):
             return None
         return WhyNeeded("unknown", "what it takes hangs on the values", made)
 
     def _by_data(self, copied: Copied, event: Event) -> int:
         """Return a call by which data decide what is taken; -1 where a size alone does.
 
-        Data are drawn, come in from elsewhere, or stand in a list that is not written out.
+        Data are drawn, come in from elsewhere, or stand in a list that is not written out. Numbers
+        of data may be in order, or one after the other, each time they were seen, and by chance.
         """
         row = operation(event.operation)
         if copied.any_choice or copied.since != copied.position or row.rows or not row.chooses:
             return UNKNOWN
         places = [one for one in event.reads if one.whole and one.tensor != copied.source.tensor]
         if places:
-            return next(filter(self._is_of_data, self._makers(places)), UNKNOWN)
+            makers = self._makers(places)
+            return next(filter(self._is_of_data, makers), copied.position if -1 in makers else -1)
         text = self._history.site_of(event).expression
         listed = text.endswith("]") and not takes_the_same(text)
         return copied.position if listed else UNKNOWN
 
     def _makers(self, places: Sequence[Operand]) -> list[int]:
-        """Return the calls that made numbers which choose; a mask says none."""
-        made = [self._history.made_at(one.tensor) for one in places if one.dtype != "bool"]
-        return [at for at in made if at >= 0]
+        """Return the calls that made numbers which choose, -1 for those not seen; no masks."""
+        return [self._history.made_at(one.tensor) for one in places if one.dtype != "bool"]
 
     def _is_of_data(self, made: int) -> bool:
         """Whether data come into what a call made, as far as it is looked back."""
+        if made < 0:
+            return False
         behind = (made, *self._flow.behind(made, FAR))
         return any(self._brings_data(self._history.events[at]) for at in behind)
 
@@ -75,11 +78,13 @@ class DecidedByValues(CopyQuestion):
         """
         source, there = copied.source, self._history.get(AlreadyThere).by_position
         at = self._history.made_at(source.tensor)
+        on_the_way = [at]
         while at in there:
             source = there[at][0].source
             at = self._history.made_at(source.tensor)
-        behind = (at, *self._flow.behind(at, FAR)) if at >= 0 else ()
-        return any(_repeats(self._history.events[one]) for one in behind)
+            on_the_way.append(at)
+        behind = (*on_the_way, *self._flow.behind(at, FAR)) if at >= 0 else on_the_way
+        return any(_repeats(self._history.events[one]) for one in behind if one >= 0)
 
     def _are_rows_set(self, event: Event) -> bool:
         """Whether a line asked a table for rows several times, by numbers that are no data.
