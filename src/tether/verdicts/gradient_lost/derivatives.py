@@ -56,6 +56,7 @@ def _constant(history: History, found: FirstOrder) -> Claim:
         repair=Repair(say("Where the change itself is to be differentiated: autograd.grad(...,"
                           " create_graph=True).")),
         count=history.times(found.gradient),
+        calls=(found.gradient,),
     )  # fmt: skip
 
 
