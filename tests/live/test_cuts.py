@@ -46,6 +46,13 @@ LISTED = {
         head.weight.data = enc.weight.mean(1, keepdim=True).T.data.contiguous()  #! enc.weight
         train(head(enc(x)).sum())
         """,
+    "values that a Variable wraps, and something asks of that first": """
+        for _ in range(3):
+            wrapped = torch.autograd.Variable(enc(x).data)  #! enc.weight enc.bias
+            assert isinstance(wrapped.data, torch.Tensor)
+            train(head(wrapped).sum())
+            train(head(enc(x)).sum())
+        """,
     "a view that is taken without gradients, and used with them": """
         h = enc(x)
         with torch.no_grad():  #! enc.weight enc.bias
@@ -134,6 +141,15 @@ NOT_LISTED = {
             with torch.no_grad():
                 print(norm(x).sum().item())
         """,
+    "weights that are held within bounds, and frozen for one of two losses": """
+        for _ in range(3):
+            for one in head.parameters():
+                one.data.clamp_(-0.1, 0.1)
+            head.requires_grad_(True)
+            train(head(x[:, :3]).sum())
+            head.requires_grad_(False)
+            train(head(enc(x)).sum())
+        """,
     "the next step's values": """
         for _ in range(3):
             train(head(enc(x)).sum())
@@ -217,3 +233,23 @@ def test_calls_of_one_block_are_one_row(tmp_path):
     assert "(and 1 more call)" in report
     whole = render(recording.document(show_all=True), width=200)
     assert whole.count("ran with gradients switched off") == 2
+
+
+FIRST_USED = """
+old = nn.Linear(4, 3)
+for _ in range(3):
+    old.load_state_dict(enc.state_dict())
+    with torch.no_grad():
+        weights, target = old(x).softmax(1), old(x)
+    h = enc(x)
+    near = (h - target).square()
+    far = head(near * weights)
+    train(far.sum())
+"""
+
+
+def test_a_cut_is_first_used_where_the_first_of_its_values_comes_in(tmp_path):
+    text = START + textwrap.dedent(FIRST_USED)
+    found = record_program(text, tmp_path).history.get(Cuts).found
+    (cut,) = [one for one in found if "state_dict" in one.what]
+    assert text.splitlines()[cut.entered.line - 1].strip().startswith("near = ")

@@ -5,7 +5,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 FOLLOWING = """\
 import copy
@@ -300,3 +300,56 @@ def test_a_step_on_gradients_that_are_its_own(body, tmp_path):
 
 def test_a_constant_update_is_found_after_an_evaluation_of_many(tmp_path):
     check_program(ADAPTED, tmp_path)
+
+
+BEST = """\
+import copy
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.rand(8, 3)
+lowest, kept = float("inf"), None
+for epoch in range(4):
+    opt.zero_grad()
+    loss = (net(x) - 1).square().mean()
+    loss.backward()
+    opt.step()
+    if loss.item() < lowest:
+        lowest, kept = loss.item(), KEPT
+AFTER
+net.load_state_dict(kept)
+"""
+
+
+def test_a_state_that_was_kept_as_the_best_is_to_be_copied(tmp_path):
+    text = BEST.replace("lowest, kept = loss.item(), KEPT", "kept = net.state_dict()")
+    text = text.replace("AFTER", "print(net(x).sum().item())")
+    (one,) = [one for one in record_program(text, tmp_path).findings if one.slug == "values-lost"]
+    assert one.fix.text.startswith("`kept` holds the model's own memory")
+    assert "keep `copy.deepcopy(net.state_dict())` at line 16" in one.fix.text
+    right = text.replace("kept = net.state_dict()", "kept = copy.deepcopy(net.state_dict())")
+    found = record_program(right, tmp_path, "right.py").findings
+    assert not [one for one in found if one.slug == "values-lost"]
+
+
+OWN_COPY = """\
+def remember(weight):
+    weight.kept = weight.data.clone()
+
+
+for _ in range(4):
+    for one in net.parameters():
+        remember(one)
+    for one in net.parameters():
+        one.data.copy_(one.kept)
+    learn()
+"""
+
+
+def test_a_copy_of_its_own_copy_is_to_be_left_out(tmp_path):
+    found = record_program(FOLLOWING + OWN_COPY, tmp_path).findings
+    (one,) = [one for one in found if one.slug == "values-lost"]
+    assert one.fix.text == "Leave `one.data.copy_(one.kept)` out: nothing changes by it."

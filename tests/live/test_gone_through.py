@@ -82,3 +82,130 @@ def test_a_variable_counts_until_it_is_assigned_again(tmp_path):
     assert [(one.slug, one.subject) for one in found] == [("gradient-discarded", "some")]
     again = COUNTED.replace("AGAIN", "some = list(net.parameters())")
     assert record_program(again, tmp_path, "again.py").findings == []
+
+
+CHOSEN = """\
+import torch
+
+KIND, READY = "fast", True
+net = torch.nn.Linear(3, 2)
+
+
+def made(kind):
+    some = net.parameters()
+BODY
+
+
+opt = made(KIND)
+for _ in range(2):
+    net(torch.randn(4, 3)).sum().backward()
+    opt.step()
+"""
+ONE_OF_TWO = {
+    "branches": """\
+if kind == "fast":
+    opt = torch.optim.Adam(some)
+else:
+    opt = torch.optim.SGD(some, lr=0.1)
+return opt""",
+    "a chain of branches": """\
+if kind == "slow":
+    opt = torch.optim.SGD(some, lr=0.1)
+elif kind == "fast":
+    opt = torch.optim.Adam(some)
+elif kind == "other":
+    opt = torch.optim.Rprop(some)
+else:
+    raise ValueError(kind)
+return opt""",
+    "a return": """\
+if kind == "fast":
+    with torch.enable_grad():
+        return torch.optim.Adam(some)
+return torch.optim.SGD(some, lr=0.1)""",
+    "a match": """\
+match kind:
+    case "fast":
+        opt = torch.optim.Adam(some)
+    case _:
+        opt = torch.optim.SGD(some, lr=0.1)
+return opt""",
+    "one expression": """\
+return (
+    torch.optim.Adam(some)
+    if kind == "fast"
+    else torch.optim.SGD(some, lr=0.1)
+)""",
+    "conditions of which one is true": """\
+if kind == "fast":
+    opt = torch.optim.Adam(some)
+if kind == "slow":
+    opt = torch.optim.SGD(some, lr=0.1)
+return opt""",
+    "a condition and its opposite": """\
+if READY:
+    opt = torch.optim.Adam(some)
+if not READY:
+    opt = torch.optim.SGD(some, lr=0.1)
+return opt""",
+    "a loop that is left": """\
+for name in ("fast", "slow"):
+    some = net.parameters()
+    if name == kind:
+        opt = torch.optim.Adam(some)
+    else:
+        opt = torch.optim.SGD(some, lr=0.1)
+return opt""",
+}
+ONE_AFTER_THE_OTHER = {
+    "behind both branches": """\
+if kind == "fast":
+    opt = torch.optim.Adam(some)
+else:
+    opt = torch.optim.SGD(some, lr=0.1)
+print([one.shape for one in some])
+return opt""",
+    "in the same branch": """\
+if kind == "fast":
+    opt = torch.optim.Adam(some)
+    print(len([*some]))
+return opt""",
+    "behind what is tried": """\
+try:
+    opt = torch.optim.Adam(some)
+except ValueError:
+    opt = None
+else:
+    print(len([*some]))
+return opt""",
+    "where the condition changed": """\
+if kind == "fast":
+    opt = torch.optim.Adam(some)
+    kind = "slow"
+if kind == "slow":
+    print(len([*some]))
+return opt""",
+    "another turn of a loop": """\
+for turn in ("first", "second"):
+    if turn == "first":
+        opt = torch.optim.Adam(some)
+    else:
+        print(len([*some]))
+return opt""",
+}
+
+
+def _notes_of_iterators(body, folder):
+    lines = "\n".join("    " + one for one in body.splitlines())
+    found = record_program(CHOSEN.replace("BODY", lines), folder).findings
+    return [one for one in found if "iterator" in one.message]
+
+
+@pytest.mark.parametrize("name", ONE_OF_TWO)
+def test_what_cannot_follow_on_an_optimizer_reads_nothing_again(name, tmp_path):
+    assert _notes_of_iterators(ONE_OF_TWO[name], tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ONE_AFTER_THE_OTHER)
+def test_what_may_follow_on_an_optimizer_is_told(name, tmp_path):
+    assert len(_notes_of_iterators(ONE_AFTER_THE_OTHER[name], tmp_path)) == 1

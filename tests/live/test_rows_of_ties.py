@@ -101,3 +101,69 @@ print(tides[1].sum())
 def test_one_object_in_two_places_is_a_tie(text, shown, tmp_path):
     ties = record_program(text, tmp_path).history.get(Ties).found
     assert any(shown in name for one in ties for name in one.shows)
+
+
+ONE_STATEMENT = {
+    "a view that its own statement writes and reads": """\
+import torch
+
+c = torch.rand(4, 4)
+for _ in range(3):
+    print(torch.diagonal(c).add_(-1).pow_(2).sum().item())
+""",
+    "clamped, and copied at once": """\
+import torch
+
+net = torch.nn.Linear(3, 2)
+kept = [one.detach().clone() for one in net.parameters()]
+for _ in range(3):
+    for one, copy in zip(net.parameters(), kept):
+        copy.copy_(one.data.clamp_(-0.1, 0.1))
+""",
+    "moved to where it is": """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    net(torch.rand(5, 3)).sum().backward()
+    opt.step()
+    net.to("cpu")
+""",
+}
+TWO_STATEMENTS = {
+    "a view that is read after another's write": """\
+import torch
+
+c = torch.rand(4, 4)
+line = torch.diagonal(c)
+for _ in range(3):
+    c.mul_(0.5)
+    print(line.sum().item())
+""",
+    "a view that is written, and its whole read": """\
+import torch
+
+c = torch.rand(4, 4)
+line = c.detach()
+for _ in range(3):
+    line.mul_(0.5)
+    print(c.sum().item())
+""",
+}
+
+
+def _listed(text, folder):
+    found = record_program(text, folder).history.get(Ties).found
+    return [one for one in found if not one.standing.plain]
+
+
+@pytest.mark.parametrize("text", ONE_STATEMENT.values(), ids=ONE_STATEMENT)
+def test_what_shows_its_own_write_is_no_tie(text, tmp_path):
+    assert _listed(text, tmp_path) == []
+
+
+@pytest.mark.parametrize("text", TWO_STATEMENTS.values(), ids=TWO_STATEMENTS)
+def test_what_shows_the_write_of_another_is_a_tie(text, tmp_path):
+    assert len(_listed(text, tmp_path)) == 1

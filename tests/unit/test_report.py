@@ -575,6 +575,28 @@ def test_damage_comes_before_severity_and_one_cause_stays_together():
     ]  # fmt: skip
 
 
+def test_what_is_told_in_one_line_leaves_no_gaps_in_the_numbers():
+    def copy(line, size, library=""):
+        return Finding(
+            "needless-copy", "note", f"x{line}", Site(FILE, line), "clone", f"Line {line}.",
+            bytes=size, library=library,
+        )  # fmt: skip
+
+    about = example()
+    calls = 100
+    about.trace.events = [*about.trace.events] * (calls // len(about.trace.events) + 1)
+    found = [copy(3, 1 << 20), copy(5, 16), copy(7, 1 << 20), copy(8, 1 << 20, "some"), copy(9, 9)]
+    wrong = Finding("alias-write", "warning", "y", Site(FILE, 11), "add_", "Line 11.")
+    about.findings = in_order([*found, wrong], len(about.trace.events))
+    assert [one.site.line for one in about.findings] == [11, 3, 7, 5, 8, 9]
+    told = [one for one in build(about).blocks if isinstance(one, FindingBlock)]
+    assert [one.number for one in told] == [1, 2, 3]
+    assert [about.findings[one.number - 1].site.line for one in told] == [11, 3, 7]
+    about.show_all = True
+    told = [one for one in build(about).blocks if isinstance(one, FindingBlock)]
+    assert [one.number for one in told] == [1, 2, 3, 4, 5, 6]
+
+
 def test_many_findings_of_one_cause_are_told_once():
     about = example()
     first = about.findings[0]

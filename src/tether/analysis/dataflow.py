@@ -202,17 +202,16 @@ class Edges:
             producer = values.producer(operand.tensor, position)
             if producer == UNKNOWN and operand.storage != UNKNOWN:
                 # A tensor that came about unheard: most likely from the latest one on its memory.
-                latest = values.returned(memory, position)
-                producer = latest if self._came_after(operand.tensor, latest) else UNKNOWN
+                producer = values.returned(memory, self._first_seen(operand.tensor, position))
             yield producer, place
             for writer, written in values.writers(memory, position, producer):
                 if any(may_overlap(one, written) for one in shown):
                     yield writer, place
 
-    def _came_after(self, tensor: int, position: int) -> bool:
-        """Whether a tensor was not there yet as a call was made."""
+    def _first_seen(self, tensor: int, position: int) -> int:
+        """Return the event that met a tensor first, or another one that met it before that."""
         life = self._trace.tensors.get(tensor)
-        return life is None or self._trace.position(life.born) > position
+        return position if life is None else min(position, self._trace.position(life.born))
 
 
 class Dataflow:

@@ -47,7 +47,7 @@ def _grouped(
 
 def join(parts: Sequence[OneProcess], whole: Findings) -> Findings:
     """Return the report `whole` with what the reports of its processes say."""
-    found = in_order(_findings(parts))
+    found = in_order(_findings(parts), len(whole.trace.events))
     places = {_of_finding(one): number for number, one in enumerate(found)}
     defects = [one for part in parts for one in part.about.defects]
 

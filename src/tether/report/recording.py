@@ -191,7 +191,8 @@ class Recording:
         selection = self.selection
         wanted = [one for one in self._judged if one.site.line < 1 or selection.wants(one.site)]
         spoken = silence(distinct(wanted), self.trace.sources)
-        return FindingList(in_order([one for one in spoken if selection.wants_verdict(one.slug)]))
+        told = [one for one in spoken if selection.wants_verdict(one.slug)]
+        return FindingList(in_order(told, len(self.trace.events)))
 
     def _mended(self, finding: Finding) -> Finding:
         """Return a finding with the edits that would carry out its repair."""
@@ -249,7 +250,7 @@ class Recording:
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
         self.defects = list(defects)
-        self.findings = FindingList(in_order(findings))
+        self.findings = FindingList(in_order(findings, len(self.trace.events)))
 
     def document(self, *, show_all: bool = False) -> Document:
         """Return the report before it is given a form; `show_all` leaves nothing out of it."""

@@ -83,6 +83,7 @@ def _claim(history: History, found: StaleBuffer) -> Claim:
                 " p.copy_(q)`. torch.optim.swa_utils.AveragedModel does so.", **names)
         ),
         count=0,
+        calls=(found.moved,),
     )  # fmt: skip
 
 

@@ -94,6 +94,7 @@ def _no_second(history: History, found: NoSecond) -> Claim:
                 " network of linear pieces, as ReLU makes, is zero wherever there is one.")
         ),
         count=0,
+        calls=(found.used,),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
 from tether.operations.table import operation
 from tether.source.reading import looped_over
+from tether.source.syntax import expression
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -36,8 +38,9 @@ the line that is to switch it on again switched nothing on, nothing else that th
 has a gradient, or the line freezes it in each round for another optimizer's loss. As a note:
 parameters were frozen at this line, or made frozen, and an optimizer holds them all the same; or
 nothing trains them. Of those that the program itself writes between its steps (the moving average
-of a teacher, a target network) nothing is noted. The modules are listed, so that you see whether
-the line froze what you meant.
+of a teacher, a target network) nothing is noted, nor of a parameter that the program's own line
+makes so in so many words, `nn.Parameter(x, requires_grad=False)`. The modules are listed, so that
+you see whether the line froze what you meant.
 
 ## Why it matters
 A frozen parameter never changes, and neither backward nor the optimizer says so. A name prefix such
@@ -91,6 +94,8 @@ def _all_held(
     by_site: dict[int, list[int]] = defaultdict(list)
     for tensor in dict.fromkeys(held):
         position = frozen_at.get(tensor, UNKNOWN)
+        if position < 0 and _says_so(history, tensor) and _trains_others(history, tensor):
+            continue
         by_site[history.events[position].site if position >= 0 else UNKNOWN].append(tensor)
     for site, tensors in by_site.items():
         claim = _held(history, site, tensors, frozen_at)
@@ -99,6 +104,30 @@ def _all_held(
             yield from [_held(history, site, others, frozen_at)] if others else ()
         else:
             yield claim
+
+
+def _says_so(history: History, tensor: int) -> bool:
+    """Whether the program's own line made a parameter, and says in so many words: no gradient.
+
+    A flag that comes from elsewhere may be another one than was meant, and so may a default.
+    """
+    made = history.made_at(tensor)
+    event = history.events[made] if made >= 0 else None
+    if event is None or event.inner not in (UNKNOWN, event.site):
+        return False
+    call = expression(history.site_of(event).expression)
+    if not isinstance(call, ast.Call) or not history.is_parameter(tensor):
+        return False
+    named = [one.value for one in call.keywords if one.arg == "requires_grad"]
+    flags = [one for one in (*named, *call.args[1:]) if isinstance(one, ast.Constant)]
+    return any(one.value is False for one in flags)
+
+
+def _trains_others(history: History, tensor: int) -> bool:
+    """Whether an optimizer that holds a tensor found gradients of others."""
+    holders = set(history.holders_of(tensor))
+    facts = (fact for fact in history.steps if fact.optimizer in holders)
+    return any(status != "none" for fact in facts for status in fact.status.values())
 
 
 FEWEST_WRITES = 2

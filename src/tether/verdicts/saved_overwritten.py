@@ -126,6 +126,7 @@ def _would_fail(history: History, loss: int, found: Overwritten) -> Claim:
             Step("used", history.events[loss].site, say("{x} is made here", x=Tensor(result))),
         ),
         repair=_repair(history, found, written),
+        calls=(found.write,),
     )
 
 
@@ -175,6 +176,7 @@ def _failed(history: History, backward: int, found: Overwritten) -> Claim:
         ),
         story=(*story, raised),
         repair=repair,
+        calls=(found.write,),
     )
 
 

@@ -8,6 +8,8 @@ what has a graph and gave what has none.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -61,6 +63,38 @@ class _Way(NamedTuple):
     numbers: bool = False  # what it gave was made numbers, and did not choose among others
     chooses: bool = False  # what it gave went into truths or places that choose
 
+    def joined(self, other: _Way) -> _Way:
+        """Return the two ways to one call as one: what it gave is used as soon as one uses it."""
+        return _Way(
+            self.at,
+            min(self.entered, other.entered),
+            self.numbers or other.numbers,
+            self.chooses and other.chooses,
+        )
+
+
+class _Waiting:
+    """Ways on from a loss, the latest call first: all that used what it gave come before it."""
+
+    def __init__(self, ways: Iterable[_Way]) -> None:
+        self._ways: dict[int, _Way] = {}
+        self._calls: list[int] = []
+        for one in ways:
+            self.add(one)
+
+    def add(self, way: _Way) -> None:
+        """Take one more way; of those to one call only all together count."""
+        if way.at < 0:
+            return
+        known = self._ways.get(way.at)
+        if known is None:
+            heapq.heappush(self._calls, -way.at)
+        self._ways[way.at] = way if known is None else known.joined(way)
+
+    def __iter__(self) -> Iterator[_Way]:
+        while self._calls:
+            yield self._ways[-heapq.heappop(self._calls)]
+
 
 class Cuts:
     """The cuts of a history: those that no line asks for first, then in the program's order."""
@@ -74,7 +108,7 @@ class Cuts:
         groups: dict[SiteId | Site, list[Met]] = defaultdict(list)
         for met in self.met:
             groups[self._history.events[met.cut].site].append(met)
-        for some in sorted(groups.values(), key=lambda one: one[0].cut):
+        for some in sorted(groups.values(), key=lambda one: min(met.cut for met in one)):
             found = self._told(some)
             if found is not None:
                 yield found
@@ -108,19 +142,17 @@ class Cuts:
     def behind_calls(self, calls: Iterable[int], backward: int) -> Iterator[Met]:
         """Follow the values that some calls gave for a loss back to where they left the graph."""
         events, flow = self._history.events, self._history.flow
-        waiting = [_Way(at, backward) for at in calls]
-        seen: set[int] = set()
-        while waiting and len(seen) < MOST_CALLS:
-            way = waiting.pop()
+        waiting = _Waiting(_Way(at, backward) for at in calls)
+        for way in itertools.islice(waiting, MOST_CALLS):
             at = way.at
-            if at < 0 or at in seen or not flow.carries[at]:
+            if not flow.carries[at]:
                 continue
-            seen.add(at)
             leaves = self._may_leave[at] and self._leaves(way)
             if leaves:
                 yield Met(at, way.entered, backward)
             if not leaves or events[at].grad_mode != GRAD_ON:  # there each layer leaves by itself
-                waiting += self._before(way)
+                for one in self._before(way):
+                    waiting.add(one)
 
     @cached_property
     def _may_leave(self) -> bytes:
@@ -171,7 +203,9 @@ class Cuts:
     def _gives_back(self, edge: Edge) -> bool:
         """Whether a parameter had got its own values, in other memory, as a moved module's do."""
         taken = edge.operand
-        if taken is None or not taken.leaf or not taken.requires_grad or edge.source < 0:
+        if taken is None or not taken.leaf or edge.source < 0:
+            return False
+        if not taken.requires_grad and taken.tensor not in self._trained:  # frozen for this loss
             return False
         events, flow = self._history.events, self._history.flow
         behind = (events[at] for at in (edge.source, *flow.behind(edge.source, MOST_OF_ITS_OWN)))
@@ -207,7 +241,7 @@ class Cuts:
         tensors = sorted(behind & self._trained, key=self._order)
         if not tensors:
             return None
-        first = some[0]
+        first = min(some, key=lambda one: (one.loss, one.entered, one.cut))
         cut, event = described(history, first.cut), history.events[first.cut]
         site = history.site(cut.site)
         names = dict.fromkeys(history.name_of(one) for one in tensors)

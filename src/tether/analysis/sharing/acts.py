@@ -141,7 +141,9 @@ class Acts:
         own, others = [], []
         for write in _some(writes[first:last], MOST_WRITES):
             writer = self.writer(write)
-            if writer == place.tensor and place.array == UNKNOWN:
+            # What was made for one call shows its own write, whatever else that is a write of.
+            itself = place.tensor in (writer, write.operand.tensor)
+            if itself and place.array == UNKNOWN:
                 own.append(write)
             elif reaches(self._history, write.operand, place.shown):
                 others.append((write, writer))

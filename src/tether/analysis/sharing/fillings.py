@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import WaysThere
 from tether.facts import Site
 from tether.source.handing import handings
 from tether.source.loops import comprehension_at, taken_by_loop
@@ -72,10 +72,10 @@ def comprehended(history: History, tensors: Iterable[int]) -> Site | None:
     """Return the one comprehension that made each of some tensors as a part of what it gives."""
     found: set[Site | None] = set()
     for made in {history.made_at(one) for one in tensors}:
-        site = history.site_of(history.events[made])
+        lines = (history.events[made].site, *history.get(WaysThere).above(made))
         around = (
             comprehension_at(source_of(one.file, history.trace.sources.get(one.file, "")), one)
-            for one in (site, *history.get(Surroundings).callers(site))
+            for one in map(history.site, lines)
         )
         found.add(next((one for one in around if one is not None), None))
     return found.pop() if len(found) == 1 else None

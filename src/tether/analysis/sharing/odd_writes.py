@@ -154,9 +154,10 @@ class OddWrites:
         """Whether a call that reads one object twice may take it for two.
 
         A line wrote it several times, or the call names it and what a write in place of it gave.
+        What is put on its own memory is one (``p.data = p.data``, as `.to()` has it).
         """
-        events, last = self._history.events, writes[-1]
-        if event.writes or not operation(event.operation).known:
+        events, last, row = self._history.events, writes[-1], operation(event.operation)
+        if event.writes or row.replaces or not row.known:
             return False
         same = [one for one in writes if events[one].site == events[last].site]
         return len(same) > 1 or self._by_both_names(last, event)

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History, following
+from tether.analysis.surroundings import WaysThere
 from tether.analysis.training.from_itself import LOADS
-from tether.facts import UNKNOWN, Event, Operand, SiteId
+from tether.facts import UNKNOWN, Event, Operand, Site, SiteId
 from tether.operations.table import operation
 
 
 class LoadedUnused(NamedTuple):
-    """A line that loads what another one overwrites unread: positions."""
+    """A line that loads what others overwrite unread: positions."""
 
     loaded: int
-    written: int
+    written: tuple[int, ...]  # one for each of the lines, which are of one function
     tensors: tuple[int, ...]
 
 
@@ -31,15 +32,26 @@ def loaded_unused(history: History) -> Iterator[LoadedUnused]:
 
     Constants and draws begin a part anew, which may well be meant, as may what a library writes.
     """
-    found: dict[tuple[SiteId, SiteId], list[LoadedUnused]] = defaultdict(list)
+    found: dict[Hashable, list[LoadedUnused]] = defaultdict(list)
     for loaded, target in () if history.in_part else _first_loads(history):
         later = (at for at in history.on_storage(target) if at > loaded)
         then = next((at for at in later if not history.events[at].shows(target)), UNKNOWN)
         if then >= 0 and _replaces(history, then, target):
-            key = history.events[loaded].site, history.events[then].site
-            found[key].append(LoadedUnused(loaded, then, (int(target.tensor),)))
+            key = history.events[loaded].site, _by_whom(history, then)
+            found[key].append(LoadedUnused(loaded, (then,), (int(target.tensor),)))
     for some in found.values():
-        yield some[0]._replace(tensors=tuple(tensor for one in some for tensor in one.tensors))
+        lines = {history.events[at].site: at for one in reversed(some) for at in one.written}
+        yield some[0]._replace(
+            written=tuple(sorted(lines.values())),
+            tensors=tuple(tensor for one in some for tensor in one.tensors),
+        )
+
+
+def _by_whom(history: History, at: int) -> Hashable:
+    """Return the function that makes a call; of what stands in none the line."""
+    site = history.site_of(history.events[at])
+    inside = site.function not in ("", "<module>")
+    return (site.file, site.function) if inside else history.events[at].site
 
 
 def gives_others(history: History, at: int, target: Operand) -> bool:
@@ -53,7 +65,33 @@ def _replaces(history: History, at: int, target: Operand) -> bool:
     """Whether a line of the program's own gives all of a tensor values that were computed."""
     event = history.events[at]
     whole = any((one.offset, one.shape) == target[3:5] for one in event.writes)
-    return event.inner in (UNKNOWN, event.site) and whole and gives_others(history, at, target)
+    if event.inner not in (UNKNOWN, event.site) or not whole:
+        return False
+    return gives_others(history, at, target) and not _is_drawn(history, at)
+
+
+def _is_drawn(history: History, at: int) -> bool:
+    """Whether all that a call writes was drawn in the same run of its function: noise made anew."""
+    event = history.events[at]
+    written = {history.flow.memory(one) for one in event.writes}
+    values = [one for one in event.reads if history.flow.memory(one) not in written]
+    makers = [history.made_at(one.tensor) for one in values]
+    if min(makers, default=UNKNOWN) < 0:
+        return False
+    behind = {one for made in makers for one in (made, *history.flow.behind(made))}
+    site = history.site_of(event)
+    return (
+        site.function != "<module>"
+        and any(operation(history.events[one].operation).random for one in behind)
+        and all(_is_within(history, one, site) for one in behind)
+    )
+
+
+def _is_within(history: History, at: int, site: Site) -> bool:
+    """Whether a call was made in a function, or in what that called."""
+    lines = (history.events[at].site, *history.get(WaysThere).above(at))
+    places = map(history.site, lines)
+    return any((one.file, one.function) == (site.file, site.function) for one in places)
 
 
 MOST_CALLS = 8

@@ -29,8 +29,8 @@ from tether.report.document.grouping import (
     Alike,
     ends,
     grouped,
+    in_full,
     runs,
-    without_slight,
 )
 from tether.report.filters import link_to, shown_line, shown_path
 from tether.report.tables import cuts
@@ -155,8 +155,7 @@ def _verdicts(about: Findings) -> list[Block]:
     numbered = list(enumerate(about.findings, start=1))
     if about.show_all:
         return [group_block(Alike((number,)), about) for number, _ in numbered]
-    users = [(number, one) for number, one in numbered if not one.library]
-    own, slight = without_slight(users, len(about.trace.events))
+    own, slight = in_full(numbered, len(about.trace.events))
     groups = grouped(own)
     blocks: list[Block] = [group_block(one, about) for one in groups[:MANY_FINDINGS]]
     left = [about.findings[n - 1] for one in groups[MANY_FINDINGS:] for n in one.numbers]

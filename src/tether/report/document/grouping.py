@@ -34,16 +34,23 @@ class Alike(NamedTuple):
     numbers: tuple[int, ...]
 
 
-def in_order(findings: Iterable[Finding]) -> list[Finding]:
+def in_order(findings: Iterable[Finding], calls: int | None = None) -> list[Finding]:
     """Return what is no note first, then by damage, severity and place; one cause stays together.
 
-    Damage runs from a wrong result over lost training and a leak to mere cost.
+    Damage runs from a wrong result over lost training and a leak to mere cost. Where the `calls` of
+    the run are given, those that a report counts in one line come last: it shows the numbers of the
+    others, and these are to have no gaps.
     """
     ranked = sorted(findings, key=_rank)
     first: dict[Hashable, int] = {}
     for place, one in enumerate(ranked):
         first.setdefault(_cause(one), place)
-    return sorted(ranked, key=lambda one: first[_cause(one)])
+    ordered = sorted(ranked, key=lambda one: first[_cause(one)])
+    if calls is None:
+        return ordered
+    numbered = list(enumerate(ordered))
+    shown = {number for number, _ in in_full(numbered, calls)[0]}
+    return [one for _, one in sorted(numbered, key=lambda each: each[0] not in shown)]
 
 
 def _rank(one: Finding) -> tuple[bool, int, int, str, int, str]:
@@ -92,7 +99,15 @@ class Slight(NamedTuple):
     findings: list[Finding]
 
 
-def without_slight(findings: Numbered, calls: int) -> tuple[Numbered, list[Slight]]:
+def in_full(findings: Numbered, calls: int) -> tuple[Numbered, list[Slight]]:
+    """Return the findings that a report tells one by one, and those on next to nothing.
+
+    What is told of the code of libraries is in neither.
+    """
+    return _without_slight([(number, one) for number, one in findings if not one.library], calls)
+
+
+def _without_slight(findings: Numbered, calls: int) -> tuple[Numbered, list[Slight]]:
     """Return the findings, and apart from them the notes on next to nothing.
 
     A copy of little among many of a run's `calls` is; of less in the whole run, where many are.

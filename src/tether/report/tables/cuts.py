@@ -49,7 +49,7 @@ def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) ->
         *([Column("called from", wrap=True)] if called else []),
         Column("because", wrap=True),
         Column("computed from", wrap=True),
-        Column("used at", wrap=True),
+        Column("first used at", wrap=True),
     )
     shown, left = _by_file(own[:most]), len(own[most:] if most is not None else ())
     starts = [n for n, one in enumerate(shown) if not n or one.site.file != shown[n - 1].site.file]

@@ -68,6 +68,7 @@ def _claim(history: History, found: Sharing, group: list[SharedThenWritten]) -> 
         ),
         repair=copied(history, first.shared, subject),
         count=len({one.write for one in group}),
+        calls=(first.shared,),
     )  # fmt: skip
 
 

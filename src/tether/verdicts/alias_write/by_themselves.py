@@ -66,6 +66,7 @@ def _lost(history: History, one: OddWrite) -> Iterator[Claim]:
                      " x[mask][0] = ...), or into the parameter that the value is computed from.",
                      x=Tensor(one.tensor))
         ),
+        calls=(one.write,),
     )  # fmt: skip
 
 
@@ -92,6 +93,7 @@ def _operand(history: History, one: OddWrite) -> Iterator[Claim]:
         ),
         repair=Repair(say("Use the call that makes a new tensor, or keep `{x!s}.clone()` before.",
                       x=Tensor(one.tensor))),
+        calls=(one.read,),
     )  # fmt: skip
 
 
@@ -130,6 +132,7 @@ def _onto_operand(history: History, one: OddWrite) -> Iterator[Claim]:
         message=say(message, call=CallOf(one.write), line=At(write.site), x=Tensor(tensor)),
         story=(Step("written", write.site, say(happened)),),
         repair=Repair(say(repair)),
+        calls=(one.write,),
     )
 
 
@@ -162,6 +165,7 @@ def _swapped(history: History) -> Iterator[Claim]:
                 Step("read", read.site, say("the view is read, with what was just written")),
             ),
             repair=Repair(say("Copy first: .clone() of one of the values on the right.")),
+            calls=(act.read,),
         )
 
 
@@ -195,6 +199,7 @@ def _gradient(history: History, one: OddWrite) -> Iterator[Claim]:
         ),
         repair=Repair(say("Give each parameter its own: `p.grad = {x!s}.clone()`.",
                       x=Tensor(one.tensor))),
+        calls=(one.since[0],),
     )  # fmt: skip
 
 
@@ -383,4 +388,5 @@ def _siblings(history: History) -> Iterator[Claim]:
                 written(history, act.write),
             ),
             repair=Repair(say("Give each piece its own elements: .clone() before the loop.")),
+            calls=(mine.at,),
         )  # fmt: skip

@@ -120,4 +120,5 @@ def _claim(history: History, tensor: int, writes: list[int], given: Fill) -> Cla
         ),
         repair=Repair(say("Use the call that makes a new tensor, or write into a copy: .clone().")),
         count=len(writes),
+        calls=(writes[0],),
     )  # fmt: skip

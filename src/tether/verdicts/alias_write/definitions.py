@@ -105,6 +105,7 @@ def _default_of_one(history: History, act: HeldAct, default: Holder, write: int)
                      name=inside or default.name, code=Code(made.site))
         ),
         count=1,
+        calls=(history.made_at(act.tensor),),
     )  # fmt: skip
 
 

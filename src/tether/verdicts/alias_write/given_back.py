@@ -136,4 +136,5 @@ def _claim(history: History, found: _GivenBack) -> Claim:
         repair=Repair(say("If {kept} is to keep its values, use the call that makes a new tensor at"
                           " {write}, or convert with copy=True.", **parts)),
         count=0,
+        calls=(found.converted,),
     )  # fmt: skip

@@ -127,4 +127,5 @@ def _claim(history: History, members: list[_Taken]) -> Claim:
         repair=Repair(say("Keep a copy at {line}: p.grad.clone(), or let each backward pass make"
                           " new gradients: zero_grad(set_to_none=True).", line=At(taken.site))),
         count=len({one.write for one in members}),
+        calls=(first,),
     )  # fmt: skip

@@ -195,4 +195,5 @@ def _claim(history: History, function: str, again: list[list[int]]) -> Claim:
         repair=Repair(say("Write into a copy: take .clone() of what is kept, or use the call that"
                           " makes a new tensor.")),
         count=sum(len(times) - 1 for times in again),
+        calls=(write,),
     )  # fmt: skip

@@ -144,4 +144,5 @@ def _claim(history: History, first: _Reached, found: list[_Reached]) -> Claim:
         repair=Repair(say("Hand over a copy at {line}: `{whole!s}.clone()`.", line=At(shared.site),
                           whole=whole)),
         count=len({one.given.target.tensor for one in found}),
+        calls=(given.at,),
     )  # fmt: skip

@@ -289,4 +289,5 @@ def _claim(history: History, found: _InSomeRuns) -> Claim:
         repair=Repair(say("If {kept} is to keep its values, use the call that makes a new tensor at"
                           " {write}, or take a copy at {taken}: .clone().", **parts)),
         count=0,
+        calls=(found.act.write,),
     )  # fmt: skip

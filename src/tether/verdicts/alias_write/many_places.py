@@ -326,6 +326,7 @@ def _cached(history: History) -> Iterator[Claim]:
             repair=Repair(say("Write into a copy: `{x!s}.clone()`, or return one from the"
                               " function.",
                           x=Tensor(act.tensor))),
+            calls=(act.write,),
         )  # fmt: skip
 
 
@@ -429,4 +430,5 @@ def _reached_further(
             say("Use the call that makes a new tensor in `{function}`, or give it"
                 " `{old}`.clone().", function=function, old=other.name)
         ),
+        calls=(act.write,),
     )  # fmt: skip

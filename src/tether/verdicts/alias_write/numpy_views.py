@@ -221,6 +221,7 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
         ),
         repair=copied(history, first.export, subject),
         count=len({one.export for one in members}),
+        calls=(first.export,),
     )  # fmt: skip
 
 
@@ -430,4 +431,5 @@ def _follower(
             say("a line that names the array reads it: reads of NumPy arrays are not recorded"),
         ),
         count=len(exports),
+        calls=(export.at,),
     )  # fmt: skip

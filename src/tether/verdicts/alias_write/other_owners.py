@@ -17,7 +17,7 @@ from tether.analysis.history import History
 from tether.analysis.sharing.acts import Act, Acts
 from tether.analysis.sharing.holding import Holding, first_word
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew, same_place
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import CALLED, WaysThere
 from tether.facts import UNKNOWN, Event, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation
@@ -64,6 +64,7 @@ def _sent(history: History) -> Iterator[Claim]:
             ),
             repair=Repair(say("Send a copy: `{x!s}.clone()`, or wait until it was read.",
                           x=Tensor(act.place.tensor))),
+            calls=(act.place.array,),
         )  # fmt: skip
 
 
@@ -100,6 +101,7 @@ def _not_its_own(history: History) -> Iterator[Claim]:
                 written(history, act.write),
             ),
             repair=Repair(say("If the array is to stay as it is, copy it: torch.tensor(...).")),
+            calls=(source,),
         )  # fmt: skip
 
 
@@ -134,6 +136,7 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
                 ),
                 repair=Repair(say("Take a copy each time: `{code!s}.copy()`.", code=Code(site))),
                 count=len({one.place.array for one in acts}),
+                calls=(act.place.array,),
             )  # fmt: skip
             break
 
@@ -239,7 +242,7 @@ def _buffers_claim(
     last = steps_in(names[0])[-1].lstrip(".")
     stored = [*fillings.of_any("_buffers"), *fillings.of_any(last)]
     since: Where = stored[0].site if stored else event.site
-    callers = history.get(Surroundings).callers(history.site_of(read))
+    callers = history.get(WaysThere).callers(read.site, (found[1],))
     return Claim(
         tensors=(tensor,),
         cause=("buffers of two", *(first_word(one) for one in names)),
@@ -257,7 +260,7 @@ def _buffers_claim(
             *(Step("shared", one.site, say("the tensor itself may be handed over here"))
               for one in stored[:1]),
             written(history, found[0]),
-            *(Step("called", one, say("the first call came from here")) for one in callers[:1]),
+            *(Step("called", one, CALLED) for one in callers[:1]),
             Step("read", read.site, say("`{other}` is read, with what was written",
                  other=names[1])),
         ),
@@ -374,6 +377,7 @@ def _restores_nothing(history: History, tensor: int, calls: tuple[int, int, int,
             Step("read", events[load].site, say("loaded here")),
         ),
         repair=Repair(repair),
+        calls=(taken if taken >= 0 else kept,),
     )  # fmt: skip
 
 

@@ -124,4 +124,5 @@ def _overlaps(history: History, found: _Overlapped) -> Claim:
                 call=maker.operation)
         ),
         count=history.times(at),
+        calls=(found.made,),
     )  # fmt: skip

@@ -174,4 +174,5 @@ def _claim(history: History, tensor: int, found: _ByAView) -> Claim:
         repair=Repair(say("If {x} is to keep its values, take a copy in each run,"
                           " `{code!s}.clone()`, or add without writing in place.", **parts)),
         count=len(runs.views),
+        calls=(runs.views[0],),
     )  # fmt: skip

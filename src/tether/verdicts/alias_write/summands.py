@@ -99,6 +99,7 @@ def _added_twice_claim(history: History, before: _Addition, now: _Addition) -> C
         story=(*shared, written(history, before.at), written(history, now.at)),
         repair=Repair(say("Begin with copies, .clone(), so that each name has a sum of its own; or"
                           " leave out the second name.")),
+        calls=(now.at,),
     )  # fmt: skip
 
 
@@ -220,4 +221,5 @@ def _sum_claim(history: History, found: list[_SumInSummand]) -> Claim:
         repair=Repair(say("Begin with a copy: `{x!s}.clone()`; of a model's, copy.deepcopy(...)"
                           " of its state_dict().", x=x)),
         count=len(found),
+        calls=(one.last,),
     )  # fmt: skip

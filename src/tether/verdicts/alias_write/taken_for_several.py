@@ -20,7 +20,7 @@ from tether.analysis.copies.perhaps_again import joined, twice
 from tether.analysis.history import History
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.shared_memory import Sharing, Touch, fills_anew
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import WaysThere
 from tether.analysis.timelines import of_events
 from tether.facts import OUT, Event, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
@@ -122,6 +122,7 @@ def _joined_claim(history: History, at: int, write: int) -> Claim:
         ),
         repair=Repair(say("Give each its own: copy.deepcopy(...) of the model, or of the state that"
                           " is kept.")),
+        calls=(at,),
     )  # fmt: skip
 
 
@@ -274,6 +275,7 @@ def _last_of_many_claim(history: History, at: int, shown: Operand, run: _UnreadR
         ),
         repair=Repair(say("Give each its own: copy.deepcopy(...) of the module that was written, or"
                           " compute with it before it is written again.")),
+        calls=(at,),
     )  # fmt: skip
 
 
@@ -330,8 +332,8 @@ def _filled_around(history: History, one: int, other: int) -> _Around | None:
     if not first or not second or first == second or a.file != b.file:
         return None
     for write in _writes_to_all(history, history.events[one]):
-        site = history.site_of(history.events[write])
-        for line in (site, *history.get(Surroundings).callers(site)):
+        above = history.get(WaysThere).above(write)
+        for line in map(history.site, (history.events[write].site, *above)):
             stored = fillings.stored(line.file, line.function)
             before = [each for each in stored if each.target == first]
             after = [each for each in stored if each.target == second]

@@ -181,4 +181,5 @@ def _claim(history: History, members: list[_TakenAgain]) -> Claim:
         ),
         repair=Repair(say("Keep a copy at {line}: `{code!s}.clone()`.", **parts)),
         count=len(members),
+        calls=(first.later.first,),
     )  # fmt: skip

@@ -185,6 +185,7 @@ def _claim_on_drift(history: History, found: _Drift) -> Claim:
         repair=Repair(say("If `{name}` is to keep its values, use the call that makes a new tensor,"
                           " or hand in `{name}`.clone().", name=held.name)),
         count=len(found.writes),
+        calls=(write,),
     )  # fmt: skip
 
 

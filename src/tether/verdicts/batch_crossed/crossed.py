@@ -264,6 +264,7 @@ def _claim(history: History, found: Crossed) -> Claim:
         repair=Repair(say("Give both one shape before they are joined: `squeeze(1)` of {column}, or"
                           " `unsqueeze(1)` of {row}.", column=column, row=row)),
         count=history.times(found.call),
+        calls=(found.call,),
     )  # fmt: skip
 
 

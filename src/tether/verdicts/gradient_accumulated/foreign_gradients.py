@@ -251,4 +251,5 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
             else say("Clear the gradient of {subject} right before backward at {own}.", own=At(own))
         ),
         count=0,
+        calls=(found.other,),
     )  # fmt: skip

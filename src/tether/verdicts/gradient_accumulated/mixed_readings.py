@@ -159,6 +159,7 @@ def _claim(history: History, found: MixedReading) -> Claim:
                           " or ask for it by torch.autograd.grad, which adds to nothing.")),
         assumes=() if found.sure else (_FOLLOWED,),
         count=0,
+        calls=(found.second,),
     )  # fmt: skip
 
 

@@ -292,4 +292,5 @@ def _claim(history: History, found: PreparedInput) -> Claim:
             own=At(own), first=At(first), leaf=leaf,
         )),
         count=0,
+        calls=(found.first,),
     )  # fmt: skip

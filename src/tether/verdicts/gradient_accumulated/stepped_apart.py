@@ -227,6 +227,7 @@ def _one_part(history: History, found: SteppedApart) -> Claim:
         repair=Repair(say("Step once all {n} passes have added their gradients, or leave out the"
                           " division.", n=found.parts)),
         count=0,
+        calls=(found.step,),
     )  # fmt: skip
 
 
@@ -256,4 +257,5 @@ def _short(history: History, found: ShortWindow) -> Claim:
         repair=Repair(say("Divide by the number of passes that the step will have, or leave out"
                           " what does not fill a window.")),
         count=found.short,
+        calls=(found.divided,),
     )  # fmt: skip

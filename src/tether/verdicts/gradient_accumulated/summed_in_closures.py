@@ -98,4 +98,5 @@ def _claim(history: History, found: SummedInClosures) -> Claim:
         ),
         repair=Repair(say("Clear the gradients in the closure, before backward.")),
         count=found.passes,
+        calls=(found.backward,),
     )  # fmt: skip

@@ -210,6 +210,7 @@ def _carried(history: History, found: CarriedUpdates) -> Claim:
         ),
         repair=Repair(say("Set the gradient of {subject} to None after each update.")),
         count=0,
+        calls=(found.update,),
     )  # fmt: skip
 
 
@@ -237,4 +238,5 @@ def _all_before(history: History, found: SummedGradients) -> Claim:
                           " the gradient at the moved values alone.",
                           move=At(move), loss=At(loss))),
         count=0,
+        calls=(found.backward,),
     )  # fmt: skip

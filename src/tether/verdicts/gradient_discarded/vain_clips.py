@@ -83,4 +83,5 @@ def _claim(history: History, clip: VainClip) -> Claim:
                      " once.")
         ),
         count=0,
+        calls=(clip.first,),
     )  # fmt: skip

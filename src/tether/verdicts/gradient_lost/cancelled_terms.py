@@ -98,4 +98,5 @@ def _claim(history: History, found: CancelledTerms) -> Claim:
         repair=Repair(say("Take the value for a constant in the term that is there for another"
                           " factor: `{x!s}.detach()`.", x=Tensor(value))),
         count=found.passes,
+        calls=(found.users[-1],),
     )  # fmt: skip

@@ -275,4 +275,5 @@ def _parted(history: History, found: PartedRuns) -> Claim:
                           " detach once for each backward pass, after it, and not between the"
                           " rounds of one loss.")),
         count=0,
+        calls=(found.cut,),
     )  # fmt: skip

@@ -75,6 +75,7 @@ def _from_itself(history: History, at: int, backward: int) -> Claim:
         repair=Repair(say("Compute the one that is to stay as it was under torch.no_grad(), or"
                           " detach it.")),
         count=history.times(at),
+        calls=(at,),
     )  # fmt: skip
 
 

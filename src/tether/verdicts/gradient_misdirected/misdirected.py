@@ -206,6 +206,7 @@ def _claim(history: History, found: Misdirected) -> Claim:
         repair=Repair(say("Keep each gradient with its parameter: drop both of a pair whose"
                           " gradient is None, after they are paired.")),
         count=0,
+        calls=(found.write,),
     )  # fmt: skip
 
 

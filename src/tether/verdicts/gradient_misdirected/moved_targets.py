@@ -115,4 +115,5 @@ def _claim(history: History, found: MovedTarget) -> Claim:
         repair=Repair(say("Detach the target, or compute it under torch.no_grad(), where only what"
                           " is compared with it is to learn.", **names)),
         count=0,
+        calls=(found.loss,),
     )  # fmt: skip

@@ -186,4 +186,5 @@ def _claim(history: History, found: Weighing) -> Claim:
         repair=Repair(say("Detach the difference where it multiplies {weighed!s}: with .detach().",
                           **names)),
         count=0,
+        calls=(found.difference,),
     )  # fmt: skip

@@ -127,6 +127,7 @@ def _claim(history: History, leaf: Operand, at: int, step: int, backward: int) -
             )
         ),
         count=0,
+        calls=(at,),
     )  # fmt: skip
 
 

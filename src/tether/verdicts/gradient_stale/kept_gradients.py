@@ -140,4 +140,5 @@ def _claim(history: History, found: KeptGradient) -> Claim:
         repair=Repair(say("Set the gradient of {x} anew for each step, or clear it after each:"
                           " `.grad = None`.", x=own)),
         count=0,
+        calls=(found.given,),
     )  # fmt: skip

@@ -98,4 +98,5 @@ def _chain(history: History, tensor: int, at: int, steps: int) -> Claim:
         ),
         count=steps,
         bytes=nbytes,
+        calls=(at,),
     )  # fmt: skip

@@ -118,6 +118,7 @@ def _ring(history: History, tensors: list[int], steps: int, nbytes: int) -> Clai
                 " it (no cache of results, a weakref.ref, .detach() of what is kept).")),
         count=len(tensors),
         bytes=nbytes,
+        calls=(history.made_at(tensors[0]),),
     )  # fmt: skip
 
 
@@ -234,6 +235,7 @@ def _held(history: History, tensors: list[int], places: list[int], steps: int) -
         ),
         count=len(tensors),
         bytes=nbytes,
+        calls=(places[0],),
     )  # fmt: skip
 
 

@@ -81,6 +81,7 @@ def _adding(history: History, total: Total) -> Claim:
         repair=Repair(say("Add numbers without a graph: .item(), or .detach() where the sum is to"
                           " stay on the device.")),
         count=len(total.terms),
+        calls=(total.adds,),
     )  # fmt: skip
 
 
@@ -109,4 +110,5 @@ def _claim(history: History, backward: int, terms: list[int], sizes: list[int]) 
         ),
         count=len(terms),
         bytes=sum(sizes) - max(sizes),
+        calls=(terms[-1],),
     )  # fmt: skip

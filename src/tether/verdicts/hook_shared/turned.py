@@ -92,4 +92,5 @@ def _claim(history: History, found: TurnedGradient) -> Claim:
         repair=Repair(say("Where it is meant for one of them, give that one a tensor of its own,"
                           " such as x.view_as(x), and register the hook there.")),
         count=history.times(found.hooked),
+        calls=(found.hooked,),
     )  # fmt: skip

@@ -124,6 +124,7 @@ def _frozen(history: History, found: MovedFrozen) -> Claim:
                 " otherwise), or leave it out of the optimizer.")
         ),
         count=0,
+        calls=(found.frozen,),
     )  # fmt: skip
 
 
@@ -154,6 +155,7 @@ def _in_part(history: History, found: list[MovedInPart]) -> Claim:
                 " without weight decay.")
         ),
         count=0,
+        calls=(one.zeroed,),
     )  # fmt: skip
 
 
@@ -176,6 +178,7 @@ def _in_vain(history: History, found: FrozenInVain, moved: list[int]) -> Claim:
         repair=Repair(say("Leave what is frozen as it is at {undone}, or do not freeze it.",
                           undone=At(undone))),
         count=0,
+        calls=(found.undone,),
     )  # fmt: skip
 
 

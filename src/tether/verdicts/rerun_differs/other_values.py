@@ -103,6 +103,7 @@ def claims(history: History) -> Iterator[Claim]:
                 Step("loss", history.events[passed].site, say("this pass runs the block again")),
             ),
             repair=_repair(history, one),
+            calls=(one.write,),
         )  # fmt: skip
 
 

@@ -298,6 +298,7 @@ def _claim(
                 instead=_INSTEAD.get(history.site(event.inner).function, ""), **names)
         ),
         count=0,
+        calls=(made,),
     )  # fmt: skip
 
 

@@ -107,4 +107,5 @@ def _claim(history: History, found: list[_Pair]) -> Claim:
                 " after {since}.", a=a, b=b, since=since)
         ),
         count=0,
+        calls=(other.at,),
     )  # fmt: skip

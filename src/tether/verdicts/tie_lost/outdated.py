@@ -184,4 +184,5 @@ def _claim(history: History, members: list[_Outdated]) -> Claim:
                      " used.", place=first.place)
         ),
         count=0,
+        calls=(first.made,),
     )  # fmt: skip

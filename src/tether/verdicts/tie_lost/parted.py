@@ -173,6 +173,7 @@ def _copied_beside(
         repair=Repair(say("If they are to stay one, assign the Parameter itself: {other} = {one}.",
                           one=one, other=other)),
         count=0,
+        calls=(copy.made,),
     )  # fmt: skip
 
 

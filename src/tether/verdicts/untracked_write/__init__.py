@@ -341,6 +341,7 @@ def _on_ctx(history: History, found: KeptOnCtx) -> Claim:
             say("Keep it with ctx.save_for_backward, so that PyTorch checks it, and write into a"
                 " new tensor at {write}.", write=At(write))
         ),
+        calls=(found.write,),
     )  # fmt: skip
 
 
@@ -418,6 +419,7 @@ def _set_anew(history: History, found: SetAnew) -> Claim:
         ),
         repair=Repair(say(f"Keep it on the ctx of the call: ctx.{found.attribute} = ...")),
         count=0,
+        calls=(found.later,),
     )  # fmt: skip
 
 

@@ -130,4 +130,5 @@ def _claim(history: History, found: _WrittenWhilePacked, count: int) -> Claim:
                 " use a call that makes a new tensor at {write}.", **parts)
         ),
         count=count,
+        calls=(found.write,),
     )  # fmt: skip

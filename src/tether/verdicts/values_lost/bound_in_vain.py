@@ -155,6 +155,7 @@ def _bound(history: History, found: BoundInVain) -> Claim:
         repair=Repair(say(f"Write into the tensor: `{found.variable}.copy_(...)` or another method"
                           " whose name ends in `_`, under torch.no_grad().")),
         count=found.runs,
+        calls=(found.at,),
     )  # fmt: skip
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.facts import Collision, Event
+from tether.facts import Collision
 from tether.finding import CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
+from tether.verdicts.values_lost.samples import is_drawn_index, puts_back, same_index
 
 
 def claims(history: History) -> Iterator[Claim]:
@@ -17,14 +18,15 @@ def claims(history: History) -> Iterator[Claim]:
         reads = history.events[at].reads if 0 <= at < len(history.events) else ()
         if reads:
             within = reads[0].storage == reads[-1].storage
-            yield _overlapping(history, at, fact) if within else _claim(history, at, fact)
+            yield from [_overlapping(history, at, fact)] if within else _claim(history, at, fact)
 
 
-def _claim(history: History, at: int, fact: Collision) -> Claim:
+def _claim(history: History, at: int, fact: Collision) -> Iterator[Claim]:
     event = history.events[at]
-    written = event.reads[0]
-    update = _updates(history, at)
-    return Claim(
+    written, update, drawn = event.reads[0], _updates(history, at), is_drawn_index(history, at)
+    if drawn and puts_back(history, at, update):
+        return
+    yield Claim(
         tensors=(written.tensor,),
         cause=(event.site,),
         site=event.site,
@@ -44,9 +46,13 @@ def _claim(history: History, at: int, fact: Collision) -> Claim:
             say("Use index_add_ or scatter_reduce_, which take every value into account:"
                 " `{x!s}.index_add_(0, index, values)`.", x=Tensor(written.tensor))
             if update >= 0
+            else say("Nothing, if any one of the values will do: the index is drawn at random, and"
+                     " names some elements twice. torch.randperm(n)[:k] names none twice.")
+            if drawn
             else say("Let the index name each element once, or say what becomes of several values:"
                      " index_add_ and scatter_reduce_ take all of them into account.")
         ),
+        calls=(at,),
     )  # fmt: skip
 
 
@@ -84,6 +90,7 @@ def _overlapping(history: History, at: int, fact: Collision) -> Claim:
         ),
         repair=Repair(say("Copy the values first, with .clone() at the end of the right side, or"
                           " make a new tensor: by the operator without =, torch.roll, torch.cat.")),
+        calls=(at,),
     )  # fmt: skip
 
 
@@ -102,26 +109,11 @@ def _updates(history: History, at: int) -> int:
         seen.add(maker)
         made = history.events[maker]
         if operation(made.operation).picks:
-            if made.reads[0].storage == event.reads[0].storage and _same_index(
-                history, made, event
-            ):
+            if made.reads[0].storage == event.reads[0].storage and same_index(history, made, event):
                 return maker
         elif operation(made.operation).pointwise:
             waiting += [edge.source for edge in history.flow.edges[maker]]
     return -1
-
-
-def _same_index(history: History, read: Event, written: Event) -> bool:
-    """Whether a read and a write have the same tensors as index, or are one `x[...] += y`."""
-    index = _index(read)
-    one = history.site_of(read).position == history.site_of(written).position
-    return index == _index(written) and (bool(index) or one)
-
-
-def _index(event: Event) -> tuple[int, ...]:
-    """Return the tensors that are the index of a call."""
-    last = -1 if operation(event.operation).places else None
-    return tuple(one.tensor for one in event.reads[1:last])
 
 
 def _before(history: History, at: int, update: int) -> Iterator[Step]:

@@ -158,4 +158,5 @@ def _claim(history: History, found: _TrainedCopies) -> Claim:
         repair=Repair(say("After the training write the copies back into the parameters, under"
                           " torch.no_grad(): parameter.copy_(copy). Or compute with the copies.")),
         count=found.steps,
+        calls=(found.made,),
     )  # fmt: skip

@@ -161,4 +161,5 @@ def _claim(history: History, found: DerivedInVain) -> Claim:
                           " torch.no_grad(). A parametrization that can be turned back takes an"
                           " assignment to the module's attribute.", **parts)),
         count=found.runs,
+        calls=(found.at,),
     )  # fmt: skip

@@ -92,4 +92,5 @@ def _claim(history: History, found: GivenInVain) -> Claim:
         repair=Repair(say("Write into the memory that the view shows: .copy_(...) instead of an"
                           " assignment to .data.")),
         count=found.runs,
+        calls=(found.at,),
     )  # fmt: skip

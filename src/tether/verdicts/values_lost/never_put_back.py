@@ -250,6 +250,7 @@ def _averaged(history: History, found: NeverKept) -> Claim:
                           " evaluation; or evaluate another model, with the others loaded.",
                           **parts)),
         count=found.times,
+        calls=(found.written,),
     )  # fmt: skip
 
 
@@ -280,4 +281,5 @@ def _kept(history: History, found: NeverPutBack) -> Claim:
                           " {step}.", **parts)),
         assumes=(say("no line of the program that did not run puts them back"),),
         count=found.times,
+        calls=(found.written,),
     )  # fmt: skip

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.libraries import hands_out_state
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.training.from_itself import FromItself, from_itself
 from tether.facts import UNKNOWN, Event
-from tether.finding import At, Claim, Code, Repair, Step, Tensor, say
+from tether.finding import At, Claim, Code, Repair, Segment, Step, Tensor, say
+from tether.operations.table import operation
 
 
 def _claim(history: History, found: FromItself) -> Claim:
@@ -46,12 +48,53 @@ def _claim(history: History, found: FromItself) -> Claim:
             *(Step("step", one, say("between two of these calls this step trains others"))
               for one in stepped if not trained),
         ),
-        repair=Repair(say("Keep two: {call} copies the values, and no assignment is wanted."
-                          if parted else
-                          "Take the values from what {subject} is to follow; or leave {call} out.",
-                          **parts)),
+        repair=_repair(history, found, trained=trained) if not parted else Repair(
+            say("Keep two: {call} copies the values, and no assignment is wanted.", **parts)
+        ),
         count=found.times,
+        calls=(found.write,),
     )  # fmt: skip
+
+
+def _repair(history: History, found: FromItself, *, trained: bool) -> Repair:
+    """Say what to do: what to keep, where the program kept the module's own memory."""
+    event = history.events[found.write]
+    parts = {"call": Code(event.site)}
+    taken = history.events[found.taken] if found.taken >= 0 else None
+    if taken is not None and _is_kept(history, found, taken):
+        kept = {
+            "name": Segment(f"`{history.site_of(taken).target}`", "name"),
+            "line": At(taken.site),
+            "code": Code(taken.site),
+        }
+        return Repair(say("{name} holds the model's own memory, and no earlier values. If they are"
+                          " to be put back, keep `copy.deepcopy({code!s})` at {line}.", **kept),
+                      "deep copy", taken.site)  # fmt: skip
+    if found.stepped >= 0 and not trained:
+        return Repair(say("Take the values from the tensor that {subject} is to follow, and not"
+                          " from {subject} itself; or leave {call} out.", **parts))  # fmt: skip
+    copied = taken is None or operation(taken.operation).copies
+    if not found.blended or copied:
+        return Repair(say("Leave {call} out: nothing changes by it.", **parts))
+    return Repair(say("Leave {call} out, or take the values from another tensor.", **parts))
+
+
+def _is_kept(history: History, found: FromItself, taken: Event) -> bool:
+    """Whether a variable got what `state_dict` handed out, and kept it while others were.
+
+    Handed out by the same line more often than it is loaded: it is to be the best of them.
+    """
+    if not hands_out_state(history, taken) or not history.site_of(taken).target:
+        return False
+    if taken.site == history.events[found.write].site:
+        return False
+    times = sum(
+        one.tensor == taken.reads[0].tensor
+        for at in history.on_storage(taken.reads[0])
+        if (event := history.events[at]).site == taken.site
+        for one in event.reads[:1]
+    )
+    return times != found.times or bool(found.stepped < 0 and found.times == 1)
 
 
 def _made_one(history: History, event: Event) -> Iterator[Step]:

@@ -101,4 +101,5 @@ def _claim(history: History, found: WrittenBack) -> Claim:
         repair=Repair(say("Keep a copy of what is overwritten first (`.clone()`), and take the"
                           " second one from that.")),
         count=found.times,
+        calls=(found.second,),
     )  # fmt: skip
