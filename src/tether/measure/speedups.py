@@ -105,10 +105,18 @@ def _with_factor(finding: Finding, spec: Spec, factor: float, saved: float) -> F
     many = len(spec.operands)
     size = "x".join(map(str, spec.operands[0].shape)) or "one element"
     of = f"{size} {spec.operands[0].dtype}" if many == 1 else f"the {many} tensors of this program"
-    text = f" Measured here on {of}: {spec.slow} is {factor:.1f}x slower than {spec.fast}"
+    slow, fast = map(_as_told, (spec.slow, spec.fast))
+    text = f" Measured here on {of}: {slow} is {factor:.1f}x slower than {fast}"
     text += f", {duration(saved)} in all." if saved > 0 else "."
     assumes = tuple(one for one in finding.assumes if one != NOT_TIMED)
     return replace(finding, message=finding.message + text, assumes=assumes)
+
+
+def _as_told(way: str) -> str:
+    """Return a way as people read it: its tensors are x, y and z."""
+    for number, letter in enumerate("xyz"):
+        way = way.replace(f"xs['{number}']", letter)
+    return way
 
 
 def duration(seconds: float) -> str:

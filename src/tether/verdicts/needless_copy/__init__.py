@@ -16,6 +16,7 @@ from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
+from tether.source.syntax import source_of
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.needless_copy.arrays import of_arrays
 
@@ -327,8 +328,10 @@ def _as_written(history: History, need: Need, copied: Copied) -> Segment | None:
     given = event.reads and event.reads[0].tensor == copied.source.tensor
     if operation(need.operation).joins or copied.since != copied.position or not given:
         return None
-    text = copied_text(need.operation, history.site_of(event).expression)
-    return _code(text) if text else None
+    site = history.site_of(event)
+    text = copied_text(need.operation, site.expression)
+    source = source_of(site.file, history.trace.sources.get(site.file, ""))
+    return _code(text) if text and text not in source.imported else None
 
 
 def _left_out(history: History, need: Need, copied: Copied) -> Repair | None:
