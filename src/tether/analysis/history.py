@@ -407,7 +407,8 @@ class History:
     def called_in_text(self, tensor: int) -> str:
         """Return the variable that a tensor is bound to, or read by, as far as the text says; "".
 
-        For one that has no name of its own: a part of what a call returned, an item of a loop.
+        For one that has no name of its own: a part of what a call returned, an item of a loop. An
+        expression that made it says more than the variable of a later loop that reads it.
         """
         position, shown = self.made_at(tensor), self.operand_of(tensor)
         if position < 0 or shown is None:
@@ -417,7 +418,9 @@ class History:
         source = self._source(site)
         made = [one.tensor for one in event.results]
         name = bound_to(source, site, made.index(shown.tensor), len(made))
-        return name or self.read_as(shown, position, site)
+        if name or not is_statement(site.expression):
+            return name
+        return self.read_as(shown, position, site)
 
     def _source(self, site: Site) -> Source:
         return source_of(site.file, self.trace.sources.get(site.file, ""))
