@@ -60,7 +60,9 @@ The copy is read and written once, and lives beside its source: the bytes are na
 run.
 
 ## Known problems
-It speaks of this run: a line of the program that did not run may write either of the two. It takes
+It speaks of this run: a line of the program that did not run may write either of the two. Where the
+source of the last run is there when the program ends, and was written before it was copied, it says
+so only of sources that were made anew for each run, of which earlier ones have gone. It takes
 for granted that no code asks whether the two are one object (`is`, `data_ptr()`), or is a
 C extension that writes a tensor without telling PyTorch. `tether run --prove` runs the program
 again without the copies, and compares every result bit for bit.
