@@ -1,5 +1,6 @@
 """The factor of a slow copy is measured here, and a copy that is not slow here is not told."""
 
+import dataclasses
 import json
 import re
 import textwrap
@@ -46,9 +47,45 @@ def test_a_factor_is_measured(tmp_path):
     recording, (found,) = findings(tmp_path)
     assert found.assumes == (slow_copy.NOT_TIMED,)
     (told,) = speedups.measured([found], recording.history)
-    words = r"Measured here on 300 float32: \[.*\] is ([\d.]+)x slower than x\.tolist\(\)\."
+    words = r"Measured here on 300 float32: \[.*\] is ([\d.]+)x slower than x\.tolist\(\), "
+    words += r"[\d.]+ [um]s in all\."
     assert float(re.search(words, told.message)[1]) > 2
     assert told.assumes == ()
+
+
+FILLED = """
+    import torch
+    table = torch.zeros(40, 40)
+    for number in range(1600):
+        table[number // 40, number % 40] = number / 3
+"""
+
+
+@pytest.mark.parametrize(("program", "seconds"), [(ONE_BY_ONE, 60.0), (FILLED, 60.0)])
+def test_what_is_nothing_beside_the_run_is_not_told(tmp_path, program, seconds):
+    recording = record_program(program, tmp_path)
+    found = [one for one in recording.findings if one.slug == "slow-copy"]
+    assert found
+    assert not speedups.measured(found, recording.history, seconds)
+    assert len(speedups.measured(found, recording.history)) == len(found)
+    assert len(speedups.measured(found, recording.history, 1e-3)) == len(found)
+
+
+def test_what_copies_much_is_told_of_a_long_run_too(tmp_path):
+    recording, (found,) = findings(tmp_path)
+    often = dataclasses.replace(found, count=10_000_000)
+    (told,) = speedups.measured([often], recording.history, 3600.0)
+    assert re.search(r"[\d.]+ s in all", told.message)
+    large = dataclasses.replace(found, bytes=1 << 30)
+    recording.history.memo["slow-copy"].clear()
+    assert speedups.measured([large], recording.history, 3600.0) == [large]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(3e-5, "30 us"), (4.14e-3, "4.1 ms"), (2.5, "2.5 s"), (4e-7, "0 us")]
+)
+def test_a_time_is_said_as_people_read_it(seconds, said):
+    assert speedups.duration(seconds) == said
 
 
 def test_what_is_not_slow_here_is_not_told(tmp_path):
@@ -130,7 +167,7 @@ def test_nothing_is_left_of_the_measurement(tmp_path):
 
 def test_the_program_that_ran_is_timed_and_a_report_of_it_is_not(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(ONE_BY_ONE))
+    program.write_text(textwrap.dedent(ONE_BY_ONE).replace("300", "60_000"))
     ran = _tether(tmp_path, "run", "-q", "-o", "run.tether", "--json", "-", "program.py")
     again = _tether(tmp_path, "report", "-q", "--json", "-", "run.tether")
     assert "Measured here" in ran["message"]

@@ -30,6 +30,16 @@ for _ in range(12):
 """
 
 
+@pytest.mark.parametrize("call", ["t.tile(centre, (1, n, 1))", "t.repeat_interleave(centre, n, 1)"])
+def test_a_module_of_another_name_is_no_tensor(call, tmp_path):
+    text = REPEATED.replace("centre.CALL", call)
+    text = text.replace("import torch\n", "import torch\nimport torch as t\n")
+    recording = record_program(text, tmp_path)
+    assert recording.error is None
+    for one in recording.findings:
+        assert " t.expand" not in str(one.fix.text)
+
+
 @pytest.mark.parametrize("call", ["repeat(1, n, 1)", "tile(1, n, 1)", "repeat_interleave(n, 1)"])
 def test_a_copy_is_left_out_by_the_name_at_its_line(call, tmp_path):
     recording = record_program(REPEATED.replace("CALL", call), tmp_path)

@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,8 +24,9 @@ from tether.analysis.dataflow import Dataflow
 from tether.analysis.timelines import DistinctPairs, by_events, by_number, of_events, same_lines
 from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, TensorId, Trace
 from tether.regions import element_size, overlaps
+from tether.source.binding import bound_to, is_statement, read_as
 from tether.source.names import root_of
-from tether.source.syntax import source_of
+from tether.source.syntax import Source, source_of
 from tether.store.columns import PLACES, columns_of
 from tether.store.lives import tensors_of
 from tether.store.numbers import Numbers, stable_order
@@ -391,10 +393,50 @@ class History:
         position = self.made_at(tensor)
         if position == UNKNOWN:
             return f"tensor {tensor}"
-        if name := self.given_name(tensor):
+        if name := self.given_name(tensor) or self.called_in_text(tensor):
             return name
-        site = self.site_of(self.events[position])
-        return f"`{shortened(site.expression)}`" if site.expression else f"line {site.line}"
+        site, text = self.site_of(self.events[position]), self.expression_of(tensor)
+        return f"`{text}`" if text else f"line {site.line}"
+
+    def expression_of(self, tensor: int) -> str:
+        """Return the expression that made a tensor, shortened; "" where the text has none."""
+        position = self.made_at(tensor)
+        text = self.site_of(self.events[position]).expression if position >= 0 else ""
+        return "" if is_statement(text) else shortened(text)
+
+    def called_in_text(self, tensor: int) -> str:
+        """Return the variable that a tensor is bound to, or read by, as far as the text says; "".
+
+        For one that has no name of its own: a part of what a call returned, an item of a loop. An
+        expression that made it says more than the variable of a later loop that reads it.
+        """
+        position, shown = self.made_at(tensor), self.operand_of(tensor)
+        if position < 0 or shown is None:
+            return ""
+        event = self.events[position]
+        site = self.site_of(event)
+        source = self._source(site)
+        made = [one.tensor for one in event.results]
+        name = bound_to(source, site, made.index(shown.tensor), len(made))
+        if name or not is_statement(site.expression):
+            return name
+        return self.read_as(shown, position, site)
+
+    def _source(self, site: Site) -> Source:
+        return source_of(site.file, self.trace.sources.get(site.file, ""))
+
+    def read_as(self, shown: Operand, since: int, site: Site) -> str:
+        """Return the variable by which the function of a site reads a tensor behind a call; ""."""
+        source = self._source(site)
+        for at in islice(self.readers(shown, since), _LOOKED_AT):
+            event = self.events[at]
+            there = self.site_of(event)
+            first = event.reads[0].tensor == shown.tensor
+            if first and (there.file, there.function) == (site.file, site.function):
+                name = read_as(source, event.operation, there.expression)
+                if name:
+                    return name
+        return ""
 
     def tensors_called(self, name: str) -> list[int]:
         """Return the tensors that bear this very name, or whose site assigns to it."""
@@ -679,6 +721,10 @@ class History:
         storages = self.events.operands.column("storage")[rows]
         order = stable_order(storages)
         return storages[order], events[order], rows[order]
+
+
+_LOOKED_AT = 16
+"""Calls that read a tensor of which is asked by which name they do."""
 
 
 def shortened(text: str, most: int = 60) -> str:

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tether.analysis.history import History, shortened
-from tether.facts import Site
+from tether.facts import UNKNOWN, Site
 from tether.finding import (
     At,
     Bytes,
@@ -22,7 +22,7 @@ from tether.finding import (
     Where,
 )
 from tether.operations.table import shown
-from tether.source.calls import as_operand, copied_text, is_target
+from tether.source.calls import as_operand, is_target
 from tether.source.syntax import source_of
 from tether.source.visible import is_visible
 
@@ -64,23 +64,19 @@ class Speaker:
         source = source_of(site.file, history.trace.sources.get(site.file, ""))
         if is_visible(source, site, self.name(numbers[0]).text):
             return part
-        found = (one for one in self._names_at(site, numbers[0]) if is_visible(source, site, one))
+        names = filter(None, self._names_at(site, numbers[0]))
+        found = (one for one in names if is_visible(source, site, one))
         return next((Segment(one, "name") for one in found), part)
 
     def _names_at(self, site: Site, tensor: int) -> Iterator[str]:
-        """Yield the other names of a tensor, and what the function of a line called it."""
-        history = self._history
+        """Yield the other names of a tensor, and what the function of a line calls it."""
+        history, shown = self._history, self._history.operand_of(tensor)
         yield from (one for one in history.names_of(tensor) if "." not in one)
         for one in history.trace.holders:
             if one.tensor == tensor and one.kind == "variable" and one.function == site.function:
                 yield one.name
-        shown = history.operand_of(tensor)
-        for at in () if shown is None else history.on_storage(shown):
-            event = history.events[at]
-            text = copied_text(event.operation, history.site_of(event).expression)
-            here = history.site_of(event).function == site.function
-            if here and text.isidentifier() and event.reads[:1] and event.reads[0].tensor == tensor:
-                yield text
+        if shown is not None:
+            yield history.read_as(shown, UNKNOWN, site)
 
     def _in_code(self, part: Any, more: Mapping[str, Any] | None, behind: str) -> Segment:
         """Return what stands in a piece of code before some text: bare, and an operand of it."""
@@ -129,14 +125,14 @@ class Speaker:
     def name(self, tensor: int) -> Segment:
         """Return what a tensor is called: its name, the text that makes it, or where that is."""
         history = self._history
-        name = history.given_name(tensor)
+        name = history.given_name(tensor) or history.called_in_text(tensor)
         if name:
             return Segment(f"`{name}`", "name")
         position = history.made_at(tensor)
         if position < 0:
             return Segment("a tensor")
         site = history.events[position].site
-        text = shortened(history.site(site).expression)
+        text = history.expression_of(tensor)
         return Segment(f"`{text}`", "code") if text else Segment(f"a tensor of {self._line(site)}")
 
     def _names(self, tensors: tuple[int, ...]) -> list[Segment]:

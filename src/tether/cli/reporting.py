@@ -33,6 +33,7 @@ class Start(NamedTuple):
     folder: str
     stdout: TextIO
     stderr: TextIO
+    began: float = 0.0  # by `time.perf_counter`
 
     def tell(self, line: str) -> None:
         """Write a line about the run to stderr."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ def run_command(
     from tether.record.session import Session
 
     # The program may go elsewhere; the files asked for are relative to the start.
-    start = Start(os.getcwd(), sys.stdout, sys.stderr)
+    start = Start(os.getcwd(), sys.stdout, sys.stderr, time.perf_counter())
 
     try:
         with processes.recorded(options, limit, output) as children:
@@ -155,6 +156,7 @@ def _finish(
     ending: Ending, program: Program, output: str | None, options: Options, start: Start
 ) -> int:
     """Save and report an ended run; return the exit code."""
+    ran = time.perf_counter() - start.began
     from tether.cli import fixing, processes
     from tether.report import progress
     from tether.report.filters import Selection
@@ -169,7 +171,7 @@ def _finish(
         recording = Recording(ending.trace, selection=Selection(**chosen(options)))
         recording.with_memory |= options["memory"]
         recording.analyse()
-    _measure(recording)
+    _measure(recording, ran)
     if options["prove"] or options["fix"]:
         fixing.prove(recording, program, start)
     own, recording = recording, processes.with_children(recording, options, start)
@@ -199,9 +201,10 @@ def _save(recording: Recording | None, output: str | None, start: Start) -> int:
     return 0
 
 
-def _measure(recording: Recording) -> None:
+def _measure(recording: Recording, ran: float) -> None:
     """Time the slow copies against their cheaper ways, at the program's sizes."""
     if any(one.slug == "slow-copy" for one in recording.findings):
         from tether.measure.speedups import measured
 
-        recording.judged(measured(recording.findings, recording.history), recording.defects)
+        found = measured(recording.findings, recording.history, ran)
+        recording.judged(found, recording.defects)

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,11 @@ LEAST = 1.1
 """How many times slower a way must be to be told."""
 EACH, ALL = 0.3, 3.0
 """Seconds for one finding, and for all of them; what is left over stays without a factor."""
+SHARE, WORTH = 0.01, 0.1
+"""Of the run's time, and seconds: what saves less than both nobody would notice, at any factor."""
+CALL = 10e-6
+"""Seconds that a call on one element takes at most, the next one's among them: an item() takes one
+microsecond, an assignment to an index three to five, and a slower machine twice that."""
 LARGEST = 256 << 20
 """Bytes of the tensors that are made for this."""
 
@@ -42,25 +47,52 @@ class _CannotTimeError(Exception):
     """There is no such device or dtype here, or not enough memory."""
 
 
-def measured(findings: Sequence[Finding], history: History) -> list[Finding]:
-    """Return the findings, slow copies with their factor and without those that are not slow."""
+class Speedup(NamedTuple):
+    """How much cheaper a way is."""
+
+    factor: float  # the lesser of what medians and minima say
+    seconds: float  # that one run of the slow way takes longer
+
+
+def measured(findings: Sequence[Finding], history: History, ran: float = 0.0) -> list[Finding]:
+    """Return the findings, slow copies with their factor and without those that are not slow.
+
+    The program took `ran` seconds, 0 where that is not known: what is nothing beside that is left
+    out as well.
+    """
     began, found = time.perf_counter(), []
     for one in findings:
         spec = spec_of(history, one) if one.slug == "slow-copy" else None
         if spec is None:
-            found.append(one)
+            found += [] if _is_nothing(_at_most(one, history), ran) else [one]
             continue
         if time.perf_counter() - began > ALL:
             found.append(_untimed(one, "it was not timed: others took all the time for that"))
             continue
         try:
-            factor = factor_of(spec)
+            speedup = speedup_of(spec)
         except _CannotTimeError:
             found += [] if spec.runs else [_untimed(one, "it could not be timed on this machine")]
             continue
-        if factor >= LEAST:
-            found.append(_with_factor(one, spec, factor))
+        saved = speedup.seconds * one.count / spec.calls
+        if speedup.factor >= LEAST and not _is_nothing(saved, ran):
+            found.append(_with_factor(one, spec, speedup.factor, saved))
     return found
+
+
+def _is_nothing(saved: float, ran: float) -> bool:
+    return saved < WORTH and saved < SHARE * ran
+
+
+def _at_most(finding: Finding, history: History) -> float:
+    """Return the seconds that the calls of a slow copy which is not timed can take.
+
+    Only where it is these that cost: on the CPU, and not by the bytes that they copy.
+    """
+    storages, shown = history.trace.storages, map(history.operand_of, finding.tensors)
+    devices = {storages[one.storage].device for one in shown if one and one.storage in storages}
+    by_calls = finding.slug == "slow-copy" and not finding.bytes and devices == {"cpu"}
+    return finding.count * CALL if by_calls else math.inf
 
 
 def _untimed(finding: Finding, why: str) -> Finding:
@@ -69,17 +101,39 @@ def _untimed(finding: Finding, why: str) -> Finding:
     return replace(finding, assumes=assumes)
 
 
-def _with_factor(finding: Finding, spec: Spec, factor: float) -> Finding:
+def _with_factor(finding: Finding, spec: Spec, factor: float, saved: float) -> Finding:
     many = len(spec.operands)
     size = "x".join(map(str, spec.operands[0].shape)) or "one element"
     of = f"{size} {spec.operands[0].dtype}" if many == 1 else f"the {many} tensors of this program"
-    text = f" Measured here on {of}: {spec.slow} is {factor:.1f}x slower than {spec.fast}."
+    slow, fast = map(_as_told, (spec.slow, spec.fast))
+    text = f" Measured here on {of}: {slow} is {factor:.1f}x slower than {fast}"
+    text += f", {duration(saved)} in all." if saved > 0 else "."
     assumes = tuple(one for one in finding.assumes if one != NOT_TIMED)
     return replace(finding, message=finding.message + text, assumes=assumes)
 
 
+def _as_told(way: str) -> str:
+    """Return a way as people read it: its tensors are x, y and z."""
+    for number, letter in enumerate("xyz"):
+        way = way.replace(f"xs['{number}']", letter)
+    return way
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people read it: 30 us, 4.1 ms, 2.5 s."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 1e-6:.0f} us"
+
+
 def factor_of(spec: Spec) -> float:
-    """Return how many times slower the slow way is: the lesser of what medians and minima say.
+    """Return how many times slower the slow way is."""
+    return speedup_of(spec).factor
+
+
+def speedup_of(spec: Spec) -> Speedup:
+    """Return how much slower the slow way is.
 
     Other work on the machine can make a way seem slow, and seldom in both. On a busy one a call
     that several threads share waits for the last of them: where that decides, each way counts as
@@ -108,7 +162,8 @@ def factor_of(spec: Spec) -> float:
         raise _CannotTimeError(str(error)) from error  # what is not there differs by the build
     finally:
         torch.set_grad_enabled(before)
-    return _factor(times)
+    slow, fast = (min(one.median for one in some) for some in zip(*times, strict=True))
+    return Speedup(_factor(times), slow - fast)
 
 
 @contextlib.contextmanager

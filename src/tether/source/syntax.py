@@ -101,6 +101,12 @@ class Source:
         return frozenset(_stored(found))
 
     @cached_property
+    def imported(self) -> frozenset[str]:
+        """Names that the text imports: modules, and what is in them."""
+        found = (one for one in self.nodes if isinstance(one, ast.alias))
+        return frozenset(one.asname or one.name.partition(".")[0] for one in found)
+
+    @cached_property
     def functions(self) -> list[Function]:
         """Every function that is defined by a statement."""
         return [one for one in self.nodes if isinstance(one, FUNCTIONS)]

@@ -29,20 +29,25 @@ def copy_blocks(about: Findings) -> list[Block]:
         Column("copied", "right"),
     )
     cells = [(row.site, _copy_cells(row)) for row in own]
-    total = sum(row.bytes for row in about.copies)
-    count = sum(row.count for row in about.copies)
-    made = counted(count, "copy or conversion", "copies and conversions")
-    pretended = any(gap.code == "pretended" for gap in about.trace.gaps)
-    text = f"{made}, {bytes_text(total)} copied{', as pretended' if pretended else ''}"
-    by_numpy = _copied_by_numpy(about)
-    text += f"; beside these NumPy copied {bytes_text(by_numpy)}" if by_numpy else ""
-    blocks: list[Block] = [Heading("copies and conversions"), Paragraph((Phrase(text),))]
+    text = Phrase(_in_all(about))
+    blocks: list[Block] = [Heading("copies and conversions"), Paragraph((text,))]
     if own:
         blocks.append(by_line(columns, cells, about))
         blocks += _needs(own, about)
     if inside:
         blocks += _inside_libraries(inside, about)
     return blocks
+
+
+def _in_all(about: Findings) -> str:
+    """Say how many copies the tables have, and how much was copied."""
+    total = sum(row.bytes for row in about.copies)
+    count = sum(row.count for row in about.copies)
+    made = counted(count, "copy or conversion", "copies and conversions")
+    pretended = any(gap.code == "pretended" for gap in about.trace.gaps)
+    text = f"{made}, {bytes_text(total)} copied{', as pretended' if pretended else ''}"
+    by_numpy = _copied_by_numpy(about)
+    return text + (f"; beside these NumPy copied {bytes_text(by_numpy)}" if by_numpy else "")
 
 
 def _copied_by_numpy(about: Findings) -> int:

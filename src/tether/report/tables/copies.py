@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -67,16 +67,13 @@ def copies(
     is no way of copying, as a join, has a row where all that it made was there already for nothing.
     """
     answers = needed or {}
-    besides = {key for key, answer in answers.items() if answer[0] == "no"}
-    names = {operation for _, operation in besides}
     sums: dict[_Key, _Sum] = {}
     events = columns_of(trace.events)
     since = _first_seen(events)
     on_others = {trace.position(one.event) for one in trace.on_others}
     compiled = {number for number, one in enumerate(trace.spans) if one.kind == "compiled"}
-    for at, event in events.where(lambda name: _copies(name) or name in names):
-        told = _copies(event.operation) or (event.site, event.operation) in besides
-        if told and event.site >= 0 and event.span not in compiled:  # a backend may make it or not
+    for at, event in _copying(events, answers):
+        if event.site >= 0 and event.span not in compiled:  # a backend may make it or not
             before = (*event.reads, *event.results)
             known = {int(one.storage) for one in before if since[one.storage + 1] < at}
             memory: Memory = "shares" if at in on_others else _memory(event, known)
@@ -102,6 +99,17 @@ def copies(
     ]
     made.sort(key=lambda row: (row.site.file, row.site.line, row.site.column, row.library))
     return made
+
+
+def _copying(
+    events: Events, needed: Mapping[tuple[int, str], tuple[Needed, str]]
+) -> Iterator[tuple[int, Event]]:
+    """Yield the calls that copy or convert, and those of a line that did so for nothing."""
+    besides = {key for key, answer in needed.items() if answer[0] == "no"}
+    names = {operation for _, operation in besides}
+    for at, event in events.where(lambda name: _copies(name) or name in names):
+        if _copies(event.operation) or (event.site, event.operation) in besides:
+            yield at, event
 
 
 def _copies(name: str) -> bool:

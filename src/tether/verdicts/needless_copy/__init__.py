@@ -16,6 +16,7 @@ from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
+from tether.source.syntax import source_of
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.needless_copy.arrays import of_arrays
 
@@ -59,7 +60,9 @@ The copy is read and written once, and lives beside its source: the bytes are na
 run.
 
 ## Known problems
-It speaks of this run: a line of the program that did not run may write either of the two. It takes
+It speaks of this run: a line of the program that did not run may write either of the two. Where the
+source of the last run is there when the program ends, and was written before it was copied, it says
+so only of sources that were made anew for each run, of which earlier ones have gone. It takes
 for granted that no code asks whether the two are one object (`is`, `data_ptr()`), or is a
 C extension that writes a tensor without telling PyTorch. `tether run --prove` runs the program
 again without the copies, and compares every result bit for bit.
@@ -327,8 +330,10 @@ def _as_written(history: History, need: Need, copied: Copied) -> Segment | None:
     given = event.reads and event.reads[0].tensor == copied.source.tensor
     if operation(need.operation).joins or copied.since != copied.position or not given:
         return None
-    text = copied_text(need.operation, history.site_of(event).expression)
-    return _code(text) if text else None
+    site = history.site_of(event)
+    text = copied_text(need.operation, site.expression)
+    source = source_of(site.file, history.trace.sources.get(site.file, ""))
+    return _code(text) if text and text not in source.imported else None
 
 
 def _left_out(history: History, need: Need, copied: Copied) -> Repair | None:

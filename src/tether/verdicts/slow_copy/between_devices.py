@@ -190,7 +190,7 @@ def _many_small(lines: Lines, places: Sequence[int]) -> Slow | None:
             shape=(len(parts), math.prod(source.shape)), strides=(math.prod(source.shape), 1)
         )
         way = "to(there)" if converts(name) else "tolist()"
-        spec = Spec(f"[one.{way} for one in x]", f"x.{way}", (like,), here, there)
+        spec = Spec(f"[one.{way} for one in x]", f"x.{way}", (like,), here, there, calls=len(parts))
         fix = "They are parts of one tensor: move it whole, once, and take it apart there."
     elif there == "cpu":
         fix = (

@@ -118,7 +118,7 @@ def _batches(lines: Lines, taken: int, places: Sequence[int], tensors: int) -> S
     fix = "Take all rows of a batch by one index: a DataLoader with sampler=BatchSampler(...) and"
     fix += " batch_size=None asks for them at once."
     slow, fast = f"torch.stack([x[n] for n in range({size})])", f"x[torch.arange({size})]"
-    spec = Spec(slow, fast, (source,), lines.device(source))
+    spec = Spec(slow, fast, (source,), lines.device(source), calls=size)
     return Slow(taken, source, count, 0, spec, "read", what, fix)
 
 
@@ -183,7 +183,9 @@ def _rows_made(lines: Lines, places: Sequence[int], made: int, looked: int) -> S
     shape = (size, *row.shape)
     table = row._replace(offset=0, shape=shape, strides=contiguous(shape))
     slow = f"torch.stack([torch.{name}(array[n]) for n in range({size})])"
-    spec = Spec(slow, f"x[torch.arange({size})]", (table,), lines.device(row), runs=True)
+    spec = Spec(
+        slow, f"x[torch.arange({size})]", (table,), lines.device(row), runs=True, calls=size
+    )
     return Slow(made, row, count, 0, spec, "made", what, fix, places[0])
 
 

@@ -59,6 +59,7 @@ class Spec(NamedTuple):
     dtype: str = ""
     grad: bool = False  # grad mode was on
     runs: bool = False  # that the fast way runs at all is to be tried as well
+    calls: int = 1  # recorded calls that one run of the slow way stands for
 
 
 class Slow(NamedTuple):
@@ -378,7 +379,8 @@ def _one_by_one(lines: Lines, places: Sequence[int]) -> Slow | None:
     if array:
         shape, ways = (len(offsets), size), ("[one.numpy() for one in x]", "list(x.numpy())")
         parts, fix = "parts", "Take the whole as one array, .numpy(), and its parts from that."
-    spec = Spec(*ways, (operand._replace(shape=shape, strides=contiguous(shape)),), device)
+    like = operand._replace(shape=shape, strides=contiguous(shape))
+    spec = Spec(*ways, (like,), device, calls=len(offsets))
     what = f"one call for each of {len(offsets):,} {parts} of one tensor"
     if device != "cpu":
         what += f", and each waits for {device}"

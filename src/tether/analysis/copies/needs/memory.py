@@ -16,6 +16,9 @@ from tether.regions import may_overlap
 MOST_PARTS = 16
 """Parts of one memory whose copies are counted together."""
 
+ENDED = 2
+"""Earlier runs of a line whose sources have gone, from which the last one is taken to be alike."""
+
 
 class MemoryKept(CopyQuestion):
     """What would stay in memory, or be shared for good, without a copy."""
@@ -80,8 +83,7 @@ class MemoryKept(CopyQuestion):
 
     def kept(self, copied: Copied) -> WhyNeeded | None:
         """Ask what comes after, and what others do between a library's calls: neither was seen."""
-        source, copy = copied.source, copied.copy
-        kept = min(self._lives.until(copy), self._lives.until(source)) == math.inf
+        source, kept = copied.source, self._stays(copied)
         if not kept and not self._index.library:
             return None
         if kept and not self._index.whole:
@@ -90,12 +92,29 @@ class MemoryKept(CopyQuestion):
             # The program has ended, but the library serves others as well.
             text = "both are kept: what a library's other callers write was not seen"
             return WhyNeeded("unknown", text)
+        if kept and self._ends_as_others(copied):
+            return None
         # A program has its own order; a library's copy guards against that of other callers.
         for write in self._lives.written(source, UNKNOWN, math.inf):
             if write.at != copied.position and self._used_before(source, write.at):
                 text = f"{self._words.line(write.at, copied)} writes {self._words.source(copied)}"
                 return WhyNeeded("unknown", f"{text} at other times", write.at)
         return None
+
+    def _ends_as_others(self, copied: Copied) -> bool:
+        """Whether a source was made anew for its copy, as those of earlier runs of its line were.
+
+        Each of these has gone: that this one is there yet is for the end of the program alone.
+        """
+        runs = self._index.runs[self._index.event(copied).site]
+        earlier = [one for one in runs if one.position < copied.position and not self._stays(one)]
+        alike = [one for one in earlier if one.source[4:7] == copied.source[4:7]]
+        if len({one.source.storage for one in alike}) < ENDED:
+            return False
+        return self._history.on_storage(copied.source)[0] > max(one.position for one in earlier)
+
+    def _stays(self, copied: Copied) -> bool:
+        return min(map(self._lives.until, (copied.copy, copied.source))) == math.inf
 
     def _used_before(self, source: Operand, at: int) -> bool:
         """Whether a memory was read before an event: what was written until then filled it."""
