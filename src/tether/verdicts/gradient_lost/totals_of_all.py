@@ -96,9 +96,9 @@ def _claim(history: History, found: TotalOfAll) -> Claim:
         severity="note",
         message=say(
             "{call} at {line} writes the total of all processes into {subject}, which has a graph,"
-            " and autograd has no derivative of that call: backward at {loss} gives {subject} what comes from"
-            " the loss of this process alone, though the losses of the others depend on it, too"
-            " (where all compute the same loss, that is a factor; it may be meant).",
+            " and autograd has no derivative of that call: backward at {loss} gives {subject} what"
+            " comes from the loss of this process alone, though the losses of the others depend on"
+            " it, too (where all compute the same loss, that is a factor; it may be meant).",
             call=CallOf(found.call), line=At(call), loss=At(loss),
         ),
         story=(
