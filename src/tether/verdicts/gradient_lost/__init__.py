@@ -17,6 +17,7 @@ from tether.verdicts.gradient_lost import (
     own_backward,
     taken_from_itself,
     terms,
+    totals_of_all,
     vain_terms,
 )
 
@@ -46,7 +47,9 @@ what the next step trains: a generator's loss that takes what a discriminator sa
 value. Or values are drawn from a distribution without a graph (`posterior.sample()`), and no term
 of the loss that uses them leads back to what the distribution was computed from, though other terms
 do. Or a module has a method `backward` of its own, by which gradients were to be computed: PyTorch
-never calls it.
+never calls it. Or a collective of `torch.distributed` writes the total of all processes into a
+value with a graph, and the loss is not linear in it: of the losses of the other processes nothing
+comes back.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
@@ -80,7 +83,7 @@ It changes what is trained: never applied by itself.
 
 DETECTORS = (
     terms, flat, taken_from_itself, cut_runs, derivatives, cancelled_terms, incoming, vain_terms,
-    drawn_apart, own_backward,
+    drawn_apart, own_backward, totals_of_all,
 )  # fmt: skip
 
 

@@ -136,22 +136,17 @@ def _had_a_chance(history: History, tensor: int) -> bool:
 def _claim(history: History, modules: dict[str, list[int]]) -> Claim:
     module, tensors = next(iter(modules)), [one for some in modules.values() for one in some]
     facts = [one for one in map(history.facts_of_name, tensors) if one is not None]
-    fact = facts[0] if facts else None
     by_library = bool(facts) and not any(one.owner_user for one in facts)
-    holder = next((one for one in history.trace.optimizers if tensors[0] in one.tensors), None)
-    site, made = holder.site if holder else UNKNOWN, _made(history, modules[module])
-    where = _names(history, modules, made)
+    site, made = _held_at(history, tensors[0]), _made(history, modules[module])
+    where, when = _names(history, modules, made), in_how_many(history, tensors[0])
+    how = _how(history, tensors, several=len(modules) > 1)
     return Claim(
         tensors=tuple(tensors),
         cause=module,
         site=made if made != UNKNOWN else site,
-        operation=fact.owner if fact else "",
+        operation=facts[0].owner if facts else "",
         severity="note" if by_library else "warning",  # by design?
-        message=say(
-            "{where} got no gradient {when}: {how}.",
-            where=where, when=in_how_many(history, tensors[0]),
-            how=_how(history, tensors, several=len(modules) > 1),
-        ),
+        message=say("{where} got no gradient {when}: {how}.", where=where, when=when, how=how),
         story=(
             *([Step("made", made, say("it is made here"))] if made != UNKNOWN else []),
             Step("held", site, say("the optimizer is made here and holds it")),
@@ -163,6 +158,12 @@ def _claim(history: History, modules: dict[str, list[int]]) -> Claim:
         ),
         count=0,
     )  # fmt: skip
+
+
+def _held_at(history: History, tensor: int) -> SiteId:
+    """Return the line that made an optimizer which holds a tensor; UNKNOWN: none does."""
+    holders = (one.site for one in history.trace.optimizers if tensor in one.tensors)
+    return next(holders, SiteId(UNKNOWN))
 
 
 def _made(history: History, tensors: list[int]) -> SiteId:
