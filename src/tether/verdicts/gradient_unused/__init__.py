@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from itertools import islice
 
 from tether.analysis.gradients.ungraded import Missing, in_how_many, without_backward
@@ -12,7 +12,7 @@ from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.analysis.training.misplaced import Misplaced
 from tether.analysis.training.no_longer import NoLonger, OutOfUse
 from tether.facts import UNKNOWN, Site, SiteId
-from tether.finding import At, CallOf, Claim, Repair, Segment, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.gradient_unused.uses import MOST_LINES, Uses, last_use
 
@@ -48,6 +48,10 @@ It changes what is trained: never applied by itself.
 """
 
 
+MOST_NAMES = 2
+"""Modules of one cause that a sentence names."""
+
+
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each module whose parameters no loss saw."""
     found = history.get(Missing)
@@ -59,8 +63,8 @@ def check(history: History) -> Iterator[Claim]:
         and not found.reaching(tensor)
         and _had_a_chance(history, tensor)
     ]
-    for module, tensors in _by_module(history, unused).items():
-        yield _claim(history, module, tensors)
+    for some in _by_lines(history, _by_module(history, unused)):
+        yield _claim(history, some)
     for ceased in history.get(OutOfUse).found:
         yield _ceased(history, ceased)
 
@@ -84,6 +88,23 @@ def _by_module(history: History, unused: list[int]) -> dict[str, list[int]]:
         paths = _around_module(own) if tensor in never else [own]
         groups[next((one for one in paths if held[one] and held[one] <= never), own)].append(tensor)
     return groups
+
+
+Modules = dict[str, list[int]]
+"""Tensors by the module that has them."""
+
+
+def _by_lines(history: History, modules: Modules) -> list[Modules]:
+    """Return modules that one line of a class made, and whose values end at one line, as one."""
+    found: dict[Hashable, Modules] = {}
+    for module, tensors in modules.items():
+        last, name = last_use(history, tensors[0]), module.rpartition(".")[2]
+        key: Hashable = module
+        if last >= 0 and not name.isdigit():
+            when = in_how_many(history, tensors[0])
+            key = _made(history, tensors), history.events[last].site, name, str(when)
+        found.setdefault(key, {})[module] = tensors
+    return [*found.values()]
 
 
 def _around_module(path: str) -> list[str]:
@@ -117,35 +138,57 @@ def _had_a_chance(history: History, tensor: int) -> bool:
     return bool(history.steps_of(tensor)) or tensor in history.asked
 
 
-def _claim(history: History, module: str, tensors: list[int]) -> Claim:
+def _claim(history: History, modules: Modules) -> Claim:
+    module, tensors = next(iter(modules.items()))
     facts = [one for one in map(history.facts_of_name, tensors) if one is not None]
     fact = facts[0] if facts else None
     by_library = bool(facts) and not any(one.owner_user for one in facts)
     holder = next((one for one in history.trace.optimizers if tensors[0] in one.tensors), None)
     site, made = holder.site if holder else UNKNOWN, _made(history, tensors)
-    name = module if len(tensors) > 1 else history.name_of(tensors[0])
-    where = Segment(f"`{name.strip('`')}`", "name")
+    where = _names(history, modules)
     return Claim(
-        tensors=tuple(tensors),
+        tensors=tuple(tensor for some in modules.values() for tensor in some),
         cause=module,
         site=made if made != UNKNOWN else site,
         operation=fact.owner if fact else "",
         severity="note" if by_library else "warning",  # by design?
         message=say(
             "{where} got no gradient {when}: {how}.",
-            where=where, when=in_how_many(history, tensors[0]), how=_how(history, tensors),
+            where=where, when=in_how_many(history, tensors[0]), how=_how(history, modules),
         ),
-        story=(
-            *([Step("made", made, say("it is made here"))] if made != UNKNOWN else []),
-            Step("held", site, say("the optimizer is made here and holds it")),
-            *_around(history, module, tensors, history.site(made)),
-        ),
-        repair=Repair(
-            say("Use {where} on the way to the loss, or leave it out of the optimizer ({held}).",
-                where=where, held=At(site))
-        ),
+        story=tuple(_told(history, module, tensors, (made, site))),
+        repair=_repair(where, site, many=len(modules) > 1),
         count=0,
     )  # fmt: skip
+
+
+def _told(
+    history: History, module: str, tensors: list[int], lines: tuple[SiteId, int]
+) -> Iterator[Step]:
+    """Yield the lines that made a module and its optimizer, and those that used its values."""
+    made, holder = lines
+    if made != UNKNOWN:
+        yield Step("made", made, say("it is made here"))
+    yield Step("held", holder, say("the optimizer is made here and holds it"))
+    yield from _around(history, module, tensors, history.site(made))
+
+
+def _repair(where: Sentence, holder: int, *, many: bool) -> Repair:
+    text = "Use {where} on the way to the loss, or leave {it} out of the optimizer ({held})."
+    return Repair(say(text, where=where, held=At(holder), it="them" if many else "it"))
+
+
+def _names(history: History, modules: Modules) -> Sentence:
+    """Return what some modules are called; those with one parameter by its name."""
+    names = [
+        module if len(some) > 1 else history.name_of(some[0]) for module, some in modules.items()
+    ]
+    parts = {f"n{number}": Segment(f"`{one.strip('`')}`", "name")
+             for number, one in enumerate(names[:MOST_NAMES])}  # fmt: skip
+    shown = [f"{{{one}}}" for one in parts]
+    left = len(names) - len(shown)
+    last = f"{left} more" if left else shown.pop()
+    return say(f"{', '.join(shown)} and {last}" if shown else last, **parts)
 
 
 def _made(history: History, tensors: list[int]) -> SiteId:
@@ -159,10 +202,12 @@ def _made(history: History, tensors: list[int]) -> SiteId:
     return next((one for one in ways[0] if one in common), ways[0][0])
 
 
-def _how(history: History, tensors: list[int]) -> str:
-    if any(tensor in history.get(Uses).lines for tensor in tensors):
-        return "its values were used, but not for the loss"
-    return f"nothing {'in the calls that were recorded' if history.in_part else 'ever'} used it"
+def _how(history: History, modules: Modules) -> str:
+    its, it = ("their", "them") if len(modules) > 1 else ("its", "it")
+    used = history.get(Uses).lines
+    if any(tensor in used for tensors in modules.values() for tensor in tensors):
+        return f"{its} values were used, but not for the loss"
+    return f"nothing {'in the calls that were recorded' if history.in_part else 'ever'} used {it}"
 
 
 def _around(history: History, module: str, tensors: list[int], made: Site) -> Iterator[Step]:
