@@ -48,7 +48,7 @@ def _found(folder, shown, used):
 
 def test_blocks_that_leave_out_the_same_part_are_one_finding(tmp_path):
     (one,) = _found(tmp_path, "y = y.sigmoid()", "z")
-    assert one.message.startswith("`net.first.scale`, `net.second.scale` and 1 more got no grad")
+    assert one.message.startswith("`net.first.scale` and 2 more that line 10 makes got no grad")
     assert "their values were used, but not for the loss" in one.message
     assert "leave them out" in one.fix.text
     assert len(one.tensors) == 6

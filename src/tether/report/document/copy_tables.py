@@ -13,6 +13,15 @@ from tether.report.document.findings import Findings, by_line, counted
 from tether.report.filters import Selection
 from tether.report.tables.copies import Copy, nbytes
 
+_COPY_COLUMNS = (
+    Column("expression", give=True),
+    Column("operation"),
+    Column("memory"),
+    Column("gradient"),
+    Column("times", "right"),
+    Column("copied", "right"),
+)
+
 
 def copy_blocks(about: Findings) -> list[Block]:
     """Return what a report says of copies: those of the user's lines, and those of libraries."""
@@ -20,20 +29,13 @@ def copy_blocks(about: Findings) -> list[Block]:
     inside = [row for row in about.copies if row.library]
     if not own and not inside:
         return []
-    columns = (
-        Column("expression", give=True),
-        Column("operation"),
-        Column("memory"),
-        Column("gradient"),
-        Column("times", "right"),
-        Column("copied", "right"),
-    )
-    cells = [(row.site, _copy_cells(row)) for row in own]
-    text = Phrase(_in_all(about))
-    blocks: list[Block] = [Heading("copies and conversions"), Paragraph((text,))]
+    blocks: list[Block] = [
+        Heading("copies and conversions"),
+        Paragraph((Phrase(_in_all(about)),)),
+    ]
     if own:
-        blocks.append(by_line(columns, cells, about))
-        blocks += _needs(own, about)
+        cells = [(row.site, _copy_cells(row)) for row in own]
+        blocks += [by_line(_COPY_COLUMNS, cells, about), *_needs(own, about)]
     if inside:
         blocks += _inside_libraries(inside, about)
     return blocks

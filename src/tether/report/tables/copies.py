@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -58,52 +59,59 @@ class _Sum:
         self.memories |= other.memories
 
 
-def copies(
-    trace: Trace, needed: Mapping[tuple[int, str], tuple[Needed, str]] | None = None
-) -> list[Copy]:
+_Answers = Mapping[tuple[int, str], tuple[Needed, str]]
+"""Whether a copy was needed, and why, by the number of its line and its operation."""
+
+
+def copies(trace: Trace, needed: _Answers | None = None) -> list[Copy]:
     """Return a row for each site, operation and effect on gradients, in the order of the source.
 
     `needed` says by (number of the site, operation) whether a copy was needed, and why. A call that
     is no way of copying, as a join, has a row where all that it made was there already for nothing.
     """
     answers = needed or {}
-    sums: dict[_Key, _Sum] = {}
-    events = columns_of(trace.events)
-    since = _first_seen(events)
-    on_others = {trace.position(one.event) for one in trace.on_others}
-    compiled = {number for number, one in enumerate(trace.spans) if one.kind == "compiled"}
-    for at, event in _copying(events, answers):
-        if event.site >= 0 and event.span not in compiled:  # a backend may make it or not
-            before = (*event.reads, *event.results)
-            known = {int(one.storage) for one in before if since[one.storage + 1] < at}
-            memory: Memory = "shares" if at in on_others else _memory(event, known)
-            library = event.inner not in (-1, event.site)
-            key = _Key(event.site, event.operation, _gradient(event), library)
-            total = sums.setdefault(key, _Sum())
-            total.count += 1
-            total.memories.add(memory)
-            if memory == "owns":
-                total.bytes += _moved(event)
+    sums = _summed(trace, answers)
     _join_without_graph(sums)
-    made = [
-        Copy(
-            trace.sites[key.site],
-            key.operation,
-            next(iter(total.memories)) if len(total.memories) == 1 else "varies",
-            key.gradient,
-            total.count,
-            total.bytes,
-            *_need(answers, key, total),
-        )
-        for key, total in sums.items()
-    ]
+    made = [_row(trace, answers, key, total) for key, total in sums.items()]
     made.sort(key=lambda row: (row.site.file, row.site.line, row.site.column, row.library))
     return made
 
 
-def _copying(
-    events: Events, needed: Mapping[tuple[int, str], tuple[Needed, str]]
-) -> Iterator[tuple[int, Event]]:
+def _summed(trace: Trace, needed: _Answers) -> dict[_Key, _Sum]:
+    """Return what each line, operation and effect on gradients did, in the order of its calls."""
+    events = columns_of(trace.events)
+    since = _first_seen(events)
+    on_others = {trace.position(one.event) for one in trace.on_others}
+    compiled = {number for number, one in enumerate(trace.spans) if one.kind == "compiled"}
+    sums: dict[_Key, _Sum] = defaultdict(_Sum)
+    for at, event in _copying(events, needed):
+        if event.site < 0 or event.span in compiled:  # a backend may make it or not
+            continue
+        if at in on_others:
+            memory: Memory = "shares"
+        else:
+            before = (*event.reads, *event.results)
+            known = {int(one.storage) for one in before if since[one.storage + 1] < at}
+            memory = _memory(event, known)
+        library = event.inner not in (-1, event.site)
+        total = sums[_Key(event.site, event.operation, _gradient(event), library)]
+        total.add(_Sum(1, _moved(event) if memory == "owns" else 0, {memory}))
+    return sums
+
+
+def _row(trace: Trace, needed: _Answers, key: _Key, total: _Sum) -> Copy:
+    return Copy(
+        trace.sites[key.site],
+        key.operation,
+        next(iter(total.memories)) if len(total.memories) == 1 else "varies",
+        key.gradient,
+        total.count,
+        total.bytes,
+        *_need(needed, key, total),
+    )
+
+
+def _copying(events: Events, needed: _Answers) -> Iterator[tuple[int, Event]]:
     """Yield the calls that copy or convert, and those of a line that did so for nothing."""
     besides = {key for key, answer in needed.items() if answer[0] == "no"}
     names = {operation for _, operation in besides}
@@ -137,9 +145,7 @@ def _first_seen(events: Events) -> Numbers:
     return found
 
 
-def _need(
-    needed: Mapping[tuple[int, str], tuple[Needed, str]], key: _Key, total: _Sum
-) -> tuple[Needed, bool, str]:
+def _need(needed: _Answers, key: _Key, total: _Sum) -> tuple[Needed, bool, str]:
     """Return the last fields of a row; what shares memory is no copy that could be needed."""
     if total.memories == {"shares"}:
         return "unknown", key.library, ""

@@ -153,8 +153,8 @@ def _claim(history: History, modules: dict[str, list[int]]) -> Claim:
             *_around(history, module, modules[module], history.site(made)),
         ),
         repair=Repair(
-            say("Use {where} on the way to the loss, or leave it out of the optimizer ({held}).",
-                where=where, held=At(site))
+            say("Use {where} on the way to the loss, or leave {it} out of the optimizer ({held}).",
+                where=where, it="them" if len(modules) > 1 else "it", held=At(site))
         ),
         count=0,
     )  # fmt: skip
