@@ -80,7 +80,19 @@ def check_program(text: str, folder: Path) -> Recording:
     assert found_in(recording, expected) == expected, "\n".join(
         f"{one.site.line} {one.slug} {one.subject}: {one.message}" for one in recording.findings
     )
+    for one in recording.findings:
+        _reads_well(one)
     return recording
+
+
+def _reads_well(finding: Finding) -> None:
+    """Assert that no name of a finding is quoted twice, or cut off, or missing."""
+    steps = [str(step.text) for step in finding.evidence]
+    fix = [str(finding.fix.text)] if finding.fix else []
+    for text in (str(finding.message), *steps, *fix):
+        assert "``" not in text, text
+        assert text.count("`") % 2 == 0, text
+        assert not re.search(r"`(line \d+|tensor \d+)`|  ", text), text
 
 
 def says(recording: Recording, words: str) -> bool:

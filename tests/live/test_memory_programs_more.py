@@ -136,6 +136,30 @@ for rate in (0.1, 0.2):
 }
 
 QUIET = {
+    "tied weights that are loaded once, under both their names": """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(6, 3), nn.Linear(3, 6, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, ids):
+        return self.head(self.words(ids))
+
+net = Net()
+best = {name: value.detach().clone() for name, value in net.state_dict().items()}
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.arange(6)).square().mean().backward()
+    opt.step()
+net.load_state_dict(best)
+with torch.no_grad():
+    print(torch.cat([net(torch.arange(start, start + 3)) for start in (0, 3)]).sum())
+""",
     "a list that is shuffled": """\
 import random
 import torch

@@ -27,7 +27,12 @@ class _Giving(NamedTuple):
     at: int
     parameter: int
     value: Operand
-    source: int  # the tensor that owns the memory, or the first that showed an array's
+    chain: tuple[int, ...]  # what is given, and what that is a view of
+
+    @property
+    def source(self) -> int:
+        """The tensor that owns the memory, or the first that showed an array's."""
+        return self.chain[-1]
 
 
 class GivenAgain(NamedTuple):
@@ -74,11 +79,11 @@ def _giving(history: History, at: int, event: Event) -> _Giving | None:
     wraps = operation(event.operation).wraps
     parameter = event.results[0].tensor if wraps and event.results else event.reads[0].tensor
     sharing = history.get(Sharing)
-    chain = [value.tensor, *(int(link.source) for link in sharing.chain(value.tensor))]
+    chain = (value.tensor, *(int(link.source) for link in sharing.chain(value.tensor)))
     own = any(history.is_parameter(one) or one in history.held for one in chain)
     if own or not history.is_parameter(parameter) or len(event.reads) > 2 - wraps:
         return None
-    return _Giving(at, parameter, value, chain[-1])
+    return _Giving(at, parameter, value, chain)
 
 
 def _step_between(history: History, first: _Giving, again: _Giving) -> int | None:
@@ -126,7 +131,7 @@ def _claim(history: History, found: GivenAgain) -> Claim:
     }  # fmt: skip
     text = "torch.tensor(...)` of the array." if array else "{x!s}.clone()`."
     return Claim(
-        tensors=(found.again.parameter,),
+        tensors=(found.again.parameter, *found.first.chain),
         cause=("given again", again.site),
         site=again.site,
         operation=again.operation,

@@ -22,7 +22,7 @@ from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.shared_memory import Sharing, Touch, fills_anew
 from tether.analysis.surroundings import WaysThere
 from tether.analysis.timelines import of_events
-from tether.facts import OUT, Event, Operand, Site, SiteId
+from tether.facts import OUT, UNKNOWN, Event, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import ALL, operation
 from tether.regions import overlaps
@@ -235,7 +235,12 @@ class _UnreadRuns:
             one.at > since and self._is_whole(one, shown) and history.events[one.at].site == site
             for one in writes
         )
-        return _UnreadRun(last.at, times)
+        return _UnreadRun(last.at, times // self._modules(shown.tensor))
+
+    def _modules(self, tensor: int) -> int:
+        """Return how many modules have a parameter: one load of a state writes it for each."""
+        names = self._history.facts_of_names(tensor)
+        return len({one.holder for one in names if one.holder != UNKNOWN}) or 1
 
     def _is_whole(self, write: Touch, shown: Operand) -> bool:
         """Whether a write brought values, and left nothing of those that a parameter had.

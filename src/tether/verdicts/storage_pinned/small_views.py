@@ -11,8 +11,8 @@ from tether.analysis.history import History
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Operand
-from tether.finding import At, Claim, Sentence, Step, say
-from tether.source.names import joint_name, steps_in
+from tether.finding import At, Claim, Segment, Sentence, Step, Tensor, say
+from tether.source.names import common_place, steps_in
 from tether.verdicts.storage_pinned.cut_off import FACTOR, LARGE, bytes_shown, copied, view_of
 
 SMALL = 4 << 10
@@ -138,13 +138,14 @@ def _claim(
     """Say what some views show of their storages, which a call at a line made them of."""
     operands = [one for named, _ in found for one in named]
     names = [history.name_of(one.tensor) for one in operands]
-    subject = joint_name(names if len(found) > 1 else names[:1])
+    common = common_place(names) if len(found) > 1 else ""
+    subject = common or names[0]
     maker, nbytes = history.events[made], sum(each for _, each in found)
     shows = say(
-        "`{name}` shows {shown} bytes of a storage of {bytes}"
+        "{name} shows {shown} bytes of a storage of {bytes}"
         if len(found) == 1
-        else "`{name}` shows {shown} bytes of {storages} storages of {bytes} together",
-        name=subject,
+        else "{name} shows {shown} bytes of {storages} storages of {bytes} together",
+        name=Segment(f"`{common}`", "name") if common else Tensor(operands[0].tensor),
         shown=sum(map(bytes_shown, operands)),
         storages=len(found),
         bytes=nbytes,
