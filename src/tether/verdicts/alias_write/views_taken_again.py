@@ -41,6 +41,9 @@ _Place = tuple[SiteId, Operand]
 _MOST_PAIRS = 8
 """Pairs of views of the same elements that are looked at: what a loop does it does each time."""
 
+_MOST_USERS = 16
+"""Calls of one line that are looked at for one that has two views behind it."""
+
 _MOST_WRITES = 2
 """Writes between two views that are told of: what clears a gradient, and what gives it anew."""
 
@@ -106,11 +109,15 @@ def _taken_again(
               and not _goes_through(history, one, earlier.tensor)]  # fmt: skip
     between = others[: bisect_left(others, later.first)]
     reads, again = (_reads(history, one.tensor) for one in pair)
-    read = _by_one_line(history, reads, again)
-    if read == UNKNOWN or not between or reads[0] < later.first:
+    if not between:
         return None
-    if _is_window(history, views, others, between, reads):
-        return None
+    read = _for_one_result(history, [at for at in reads if at > later.first], again)
+    if read == UNKNOWN:
+        read = _by_one_line(history, reads, again)
+        if read == UNKNOWN or reads[0] < later.first:
+            return None
+        if _is_window(history, views, others, between, reads):
+            return None
     by_line = {history.events[at].site: at for at in between}
     return _TakenAgain(earlier, later, sorted(by_line.values())[-_MOST_WRITES:], read)
 
@@ -123,6 +130,25 @@ def _goes_through(history: History, write: Touch, view: int) -> bool:
 
 def _reads(history: History, tensor: int) -> list[int]:
     return sorted({at for at, _ in history.get(Holding).reads_of(tensor)})
+
+
+def _for_one_result(history: History, reads: list[int], again: list[int]) -> int:
+    """Return the first of some reads that goes, with one of others, into one result of its line."""
+    joined = {call for at in again for call in _calls_of_line(history, at)}
+    for at in reads:
+        if not joined.isdisjoint(_calls_of_line(history, at)):
+            return at
+    return UNKNOWN
+
+
+def _calls_of_line(history: History, at: int) -> list[int]:
+    """Return a call, and those of its line that computed with what it made."""
+    found, row = [at], history.site_of(history.events[at]).row
+    for call in found:
+        for made in history.events[call].results:
+            users = history.reads_of(made.tensor) if len(found) < _MOST_USERS else ()
+            found += [one for one in users if history.site_of(history.events[one]).row == row]
+    return found
 
 
 def _by_one_line(history: History, reads: list[int], again: list[int]) -> int:
