@@ -4,7 +4,8 @@ What one name was given to keep is the very object that the other names, so the 
 differ. Comparing an object with itself once is how many loops begin; where it was written between
 two such comparisons, one of the names was to hold what it had been.
 
-Which name: the one that was assigned the object as it is, in the text; or, where the places of the
+Which name: the one that was assigned the object as it is, in the text (or what a call gave back
+that had not made it); or, where the places of the
 tensor were looked at, the slot of a container, of a tensor that one module has under one name. Tied
 parameters have two, and are compared to see that they still are.
 """
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.sharing.holding import Holding
+from tether.analysis.surroundings import WaysThere
 from tether.facts import Event, SiteId
 from tether.operations.table import operation
 from tether.source.filling import Fill
@@ -65,9 +67,20 @@ def kept(history: History, event: Event) -> tuple[str, str, Fill] | None:
     for name, other in (names, names[::-1]):
         for fill in reversed(history.get(Holding).fillings.of(site.file, site.function, name)):
             how = "stored" if name.endswith("]") else "assigned"
-            if fill.how == how and _may_be_place(expression(fill.site.expression)):
+            given = expression(fill.site.expression)
+            if fill.how != how:
+                continue
+            if _may_be_place(given) or _was_there(history, event.reads[0].tensor, given, fill):
                 return name, other, fill
     return None
+
+
+def _was_there(history: History, tensor: int, given: ast.expr | None, fill: Fill) -> bool:
+    """Whether a tensor was made neither by a call that a name is given the result of, nor in it."""
+    made = history.get(WaysThere).of_what_made(tensor)
+    return isinstance(given, ast.Call) and bool(made) and fill.site.row not in [
+        one.row for one in made
+    ]  # fmt: skip
 
 
 def _kept_in_container(history: History, event: Event) -> tuple[str, str, Fill | None] | None:
