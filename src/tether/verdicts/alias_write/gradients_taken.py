@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.with_itself import operands_of
-from tether.facts import Operand
+from tether.facts import Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.alias_write.telling import written
+
+_MOST_MADE = 64
+"""Calls that computed with a gradient that are looked at for one that has two of them behind it."""
 
 
 class _Taken(NamedTuple):
@@ -22,6 +25,7 @@ class _Taken(NamedTuple):
     first: int
     write: int
     used: int
+    made_of: tuple[int, ...] = ()  # the reads of two lines whose results the call is given
 
 
 class _Apart(NamedTuple):
@@ -35,8 +39,9 @@ class _Apart(NamedTuple):
 def gradients_taken(history: History) -> Iterator[Claim]:
     """Find a call that is given by two names a gradient which was taken twice: a note.
 
-    What was taken first was not read before it was written: it waited for the second. That it is
-    the very one which the call is given is not recorded.
+    Or what two lines made of it, each of one time. What was taken first was not read before it was
+    written: it waited for the second. That it is the very one which the call is given is not
+    recorded.
     """
     takes: dict[int, list[int]] = defaultdict(list)
     for at, event in history.events.where("grad.__get__".__eq__):
@@ -59,7 +64,43 @@ def _used_as_two(history: History, tensor: int, times: list[int]) -> _Taken | No
         before = [one for one in apart if one.again < at]
         if before and _by_two_names(history, at, tensor):
             return _Taken(tensor, before[-1].first, before[-1].write, at)
-    return None
+    kept = [one for one in apart if _is_kept(history, tensor, one.write)]
+    used = _of_two_lines(history, tensor, kept[-1].again) if kept else None
+    return None if used is None else _Taken(tensor, kept[-1].first, kept[-1].write, *used)
+
+
+def _is_kept(history: History, tensor: int, write: int) -> bool:
+    """Whether a gradient was in a container as it was written."""
+    held = (one for one in history.trace.holders if one.tensor == tensor and one.kind == "slot")
+    return any(history.position(one.event) == write for one in held)
+
+
+def _of_two_lines(history: History, tensor: int, after: int) -> tuple[int, tuple[int, int]] | None:
+    """Return a call that is given what two lines made of a tensor, each by itself, and their reads.
+
+    The first such call.
+    """
+    lines: dict[SiteId, list[int]] = {}
+    for at, _ in sorted(history.get(Holding).reads_of(tensor)):
+        event = history.events[at]
+        if at > after and event.inner == event.site and event.results:
+            lines.setdefault(event.site, _made_of(history, at))
+    common = [
+        (min({*one} & {*other}), (one[0], other[0]))
+        for one, other in combinations(lines.values(), 2)
+        if other[0] not in one and not {*one}.isdisjoint(other)
+    ]
+    return min(common, default=None)
+
+
+def _made_of(history: History, at: int) -> list[int]:
+    """Return a call, and the first of those that computed with what it made, or with theirs."""
+    found = [at]
+    for call in found:
+        for made in history.events[call].results:
+            users = history.reads_of(made.tensor) if len(found) < _MOST_MADE else ()
+            found += [one for one in users if one not in found]
+    return found
 
 
 def _taken_apart(history: History, tensor: int, times: list[int]) -> Iterator[_Apart]:
@@ -104,9 +145,11 @@ def _by_two_names(history: History, at: int, tensor: int) -> bool:
 
 
 def _claim(history: History, members: list[_Taken]) -> Claim:
-    tensor, first, write, used = members[0]
+    tensor, first, write, used, made_of = members[0]
     taken, done, call = (history.events[at] for at in (first, write, used))
-    x = Tensor(tensor)
+    parts = {"x": Tensor(tensor), "line": At(taken.site), "call": CallOf(write),
+             "written": At(done.site), "used": At(call.site)}  # fmt: skip
+    uses = "is given what two lines made of it" if made_of else "is given it by two names"
     return Claim(
         tensors=tuple(one.tensor for one in members),
         cause=("taken", taken.site),
@@ -115,17 +158,19 @@ def _claim(history: History, members: list[_Taken]) -> Claim:
         severity="note",
         message=say(
             "{x} is one tensor whenever {line} reads it as `.grad`: {call} at {written} changed"
-            " what was taken before, and {used} is given it by two names.",
-            x=x, line=At(taken.site), call=CallOf(write), written=At(done.site),
-            used=At(call.site),
+            " what was taken before, and {used} " + uses + ".",
+            **parts,
         ),
         story=(
             Step("shared", taken.site, say("the gradient itself is taken here, and no copy")),
             written(history, write),
-            Step("read", call.site, say("both operands are the same tensor")),
+            *(Step("read", history.events[at].site, say("the one tensor is read, as it is now"))
+              for at in made_of),
+            Step("read", call.site, say("both operands are made of the same tensor" if made_of else
+                                        "both operands are the same tensor")),
         ),
         repair=Repair(say("Keep a copy at {line}: p.grad.clone(), or let each backward pass make"
-                          " new gradients: zero_grad(set_to_none=True).", line=At(taken.site))),
+                          " new gradients: zero_grad(set_to_none=True).", **parts)),
         count=len({one.write for one in members}),
         calls=(first,),
     )  # fmt: skip
