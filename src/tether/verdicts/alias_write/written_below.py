@@ -28,6 +28,7 @@ from tether.operations.table import operation
 from tether.source.filling import mentions
 from tether.source.handing import handed_beside, made_as, reads_beside
 from tether.verdicts.alias_write.telling import module_of, written
+from tether.verdicts.alias_write.views_below import views_below
 
 _ASIDE = ("step", "backward", "hook", "function", "closure")
 _MOST_CALLS = 64
@@ -61,6 +62,11 @@ def written_below(history: History) -> Iterator[Claim]:
         at = history.position(event)
         again = depth > 0 and _twice_there(history, same) and not _converted(history, at, tensor)
         found = None if again or (event, tensor) in owned else _found(history, holders)
+        if found is not None and (found.call, found.name) not in told:
+            told.add((found.call, found.name))
+            yield _claim(history, found)
+    for held in views_below(history):
+        found = _found(history, [held])
         if found is not None and (found.call, found.name) not in told:
             told.add((found.call, found.name))
             yield _claim(history, found)
