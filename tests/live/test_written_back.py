@@ -32,6 +32,23 @@ for k in range(5):
     deck.cut(k, k + 1)
 print(deck.cards.mean())
 """,
+    "rows that the standard library shuffles": """\
+import random
+
+def epoch(rows):
+    random.shuffle(rows)  #! values-lost rows
+    return rows[:3].sum()
+
+rows = torch.arange(24.0).reshape(8, 3)
+print([epoch(rows) for _ in range(3)])
+""",
+    "numbers that NumPy shuffles": """\
+import numpy as np
+
+ids = torch.arange(12)
+np.random.default_rng(0).shuffle(ids)  #! values-lost ids
+print(ids)
+""",
     "two buffers": """\
 front, back = torch.rand(5), torch.rand(5)
 for _ in range(3):
@@ -61,6 +78,13 @@ held = order[1].clone()
 order[1] = order[2]
 order[2] = held
 print(order)
+""",
+    "a list of rows that is shuffled": """\
+import random
+
+rows = list(torch.arange(24.0).reshape(8, 3))
+random.shuffle(rows)
+print(torch.stack(rows[:3]).sum())
 """,
     "names alone": """\
 front, back = torch.rand(5), torch.rand(5)

@@ -34,7 +34,7 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
 - The values lie in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were
   overwritten before they were read.
 - Two tensors are swapped by two copies, `a.copy_(b)` and `b.copy_(a)`: the first one writes over
-  what the second one was to bring.
+  what the second one was to bring. So does `random.shuffle(x)` with the parts of a tensor.
 - A call changes a tensor in place by a part of itself, as in `x -= x[:, :1]`: that part changed
   while it was read.
 - A loop's variable is given new values, and nothing reads them: the name is bound to another

@@ -1,8 +1,9 @@
 """Copies that bring back what was taken from there: a swap without a third place.
 
 After ``a.copy_(b)`` the line ``b.copy_(a)`` writes what is there. What each call took from where,
-and that nothing came in between, is in the facts. Of the two writes of one assignment, as in
-``x[i], x[j] = x[j], x[i]``, `alias-write` tells.
+and that nothing came in between, is in the facts. Of the two writes of one assignment in the text,
+as in ``x[i], x[j] = x[j], x[i]``, `alias-write` tells; of those that a library makes, as in
+``random.shuffle(x)``, this does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Operand
-from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 
 _COPYING = ("__setitem__", "copy_")
 
@@ -62,11 +63,11 @@ def _brings_back(history: History, first: _Copy, second: _Copy) -> bool:
     """Whether the second of two copies takes what the first brought, to where that took it."""
     if _place(first.target) != _place(second.source) or first.source.storage == UNKNOWN:
         return False
-    lines = [history.site_of(history.events[one.at]).row for one in (first, second)]
+    one, other = (history.site_of(history.events[copy.at]) for copy in (first, second))
     between = (history.events[at] for at in range(first.at + 1, second.at))
     return (
         _place(first.source) == _place(second.target) != _place(first.target)
-        and lines[0] != lines[1]
+        and (one.row != other.row or one.target == other.target)
         and all(one.reads and one.shows(one.reads[0]) for one in between)
     )
 
@@ -78,7 +79,34 @@ def _place(one: Operand) -> tuple[object, ...]:
 def claims(history: History) -> Iterator[Claim]:
     """Give one claim for each such line."""
     for found in written_back(history):
-        yield _claim(history, found)
+        first, second = (history.events[at] for at in (found.first, found.second))
+        inside = second.inner != second.site or not history.site_of(second).target
+        one_line = first.site == second.site
+        yield _of_library(history, found) if inside and one_line else _claim(history, found)
+
+
+def _of_library(history: History, found: WrittenBack) -> Claim:
+    """Tell of a line that lets a library swap parts of a tensor: it does so in one assignment."""
+    event = history.events[found.second]
+    parts = {"code": Code(event.site), "at": At(event.site), "x": Tensor(event.reads[0].tensor)}
+    return Claim(
+        tensors=(event.reads[0].tensor,),
+        cause=("written back", event.site),
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "{code} at {at} swaps parts of {x} and loses one of each two: the part that it puts"
+            " aside is a view, and shows what is written over it.",
+            **parts,
+        ),
+        story=(Step("written", event.site, say("one part is written over the other, and then"
+                                               " written back")),),
+        repair=Repair(say("Take the parts in another order, which makes a new tensor:"
+                          " `{x!s} = {x!s}[torch.randperm(len({x!s}))]`; or hand in a list of"
+                          " copies.", **parts)),
+        count=found.times,
+        calls=(found.second,),
+    )  # fmt: skip
 
 
 def _claim(history: History, found: WrittenBack) -> Claim:
