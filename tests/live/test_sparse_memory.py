@@ -57,6 +57,15 @@ for day in range(3):
     print(torch.sparse.mm(closed(traffic, 0.2), people).sum())  #! alias-write traffic (note)
 print(traffic.to_dense().sum())
 """,
+    "built of values that are normalised afterwards": """\
+def operators(roads, load):
+    raw = torch.sparse_coo_tensor(roads, load, (5, 5))  #! alias-write raw
+    load *= torch.zeros(5).index_add_(0, roads[0], load).rsqrt()[roads[0]]
+    return raw, torch.sparse_coo_tensor(roads, load, (5, 5))
+
+raw, normalised = operators(roads, torch.rand(7))
+print(torch.sparse.mm(raw, people).sum() + torch.sparse.mm(normalised, people).sum())
+""",
     "another layout of the same values": """\
 rows = traffic.to_sparse_csr()  #! alias-write traffic
 rows.values().mul_(2)
@@ -99,6 +108,15 @@ made = network(roads, torch.rand(7))
 for day in range(3):
     people = torch.sparse.mm(made.t(), people)
 print(people.sum(), made.to_dense().sum())
+""",
+    "built once the values are normalised": """\
+def operator(roads, load):
+    load *= torch.zeros(5).index_add_(0, roads[0], load).rsqrt()[roads[0]]
+    return torch.sparse_coo_tensor(roads, load, (5, 5))
+
+normalised = operator(roads, torch.rand(7))
+for day in range(3):
+    print(torch.sparse.mm(normalised, people).sum())
 """,
     "bound to what the call gives": """\
 def grown(network):

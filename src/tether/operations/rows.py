@@ -96,6 +96,11 @@ ROWS: dict[str, Row] = _joined(
         same=True,
     ),
     _each(
+        "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor"
+        " sparse_compressed_tensor",
+        packs=True,
+    ),
+    _each(
         "gt lt ge le eq ne greater less greater_equal less_equal not_equal isclose isnan isinf"
         " isfinite logical_and logical_or logical_not logical_xor",
         selects="comparison",

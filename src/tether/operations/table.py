@@ -60,6 +60,7 @@ class Operation:
     enters: bool = False  # makes a tensor of what may be numbers or another library's array
     mixes: bool = False  # takes a Python number beside a tensor
     same: bool = False  # gives the values it was given, as a reader sees them
+    packs: bool = False  # makes a tensor of another layout around the values that it is given
     compares: bool = False  # says how two tensors differ: of one and the same, that they do not
     aims: bool = False  # is least where its first argument says what its second one does: a target
     blends: bool = False  # adds a second tensor to the first, in place
@@ -167,7 +168,7 @@ class Operation:
     @property
     def records(self) -> bool:
         """Whether it reads as a copy or a record; it may give back the memory it was given."""
-        return self.same or (self.enters and self.own_counter)
+        return self.same or self.packs or (self.enters and self.own_counter)
 
     @property
     def converts(self) -> bool:
