@@ -76,7 +76,8 @@ Where the facts leave open whether it was meant, the finding is a note:
   optimizer's or an object's own state; it is handed a parameter and writes that between two steps,
   and its result is used (`grid = make_grid(conv.weight.data, normalize=True)`); a constant that it
   computes once is changed by who was given it.
-- **Optimizers and modules**: one module is in several places; an optimizer steps one memory as two
+- **Optimizers and modules**: one module is in several places; the modules of a list have one tensor
+  as a buffer, and several of them write it; an optimizer steps one memory as two
   parameters; several optimizers step the same parameters in turn; both of two shallow copies add to
   what they share.
 - **Arrays and files**: an array that a tensor shows is written; a file is written over whenever a

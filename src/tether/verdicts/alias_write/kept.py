@@ -26,6 +26,7 @@ from tether.verdicts.alias_write.kept_in_some_runs import kept_in_some_runs
 from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.named_twice import named_twice
+from tether.verdicts.alias_write.one_buffer import one_buffer
 from tether.verdicts.alias_write.other_owners import other_owners
 from tether.verdicts.alias_write.own_buffer import own_buffer
 from tether.verdicts.alias_write.records_that_follow import records_that_follow
@@ -63,7 +64,7 @@ _LAWS = (
     by_themselves, given_gradients, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
     named_twice, own_buffer, shallow_copies, summands, taken_for_several, two_owners,
-    given_back, sometimes_shared, written_below, given_parameter, given_again,
+    given_back, sometimes_shared, written_below, given_parameter, given_again, one_buffer,
 )  # fmt: skip
 
 _LAST = (second_names, kept_in_some_runs, views_taken_again)
