@@ -51,7 +51,7 @@ def test_each_writes_what_is_the_buffer_of_all(tmp_path):
     (found,) = _told(tmp_path)
     assert (found.site.line, found.severity) == (20, "note")
     assert "The 3 modules of `net.observers` have one tensor as their `peak`" in found.message
-    assert {10, 13} <= {one.site.line for one in found.evidence}
+    assert 13 in {one.site.line for one in found.evidence}
 
 
 @pytest.mark.parametrize(
