@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from tether.analysis.history import History
@@ -50,6 +51,15 @@ def written_below(history: History) -> Iterator[Claim]:
     """Yield one claim for each call that wrote a tensor which its caller still reads."""
     told = set[tuple[SiteId, str]]()
     yield from _drifting(history, told)
+    for holders in chain(_by_name(history), ([one] for one in views_below(history))):
+        found = _found(history, holders)
+        if found is not None and (found.call, found.name) not in told:
+            told.add((found.call, found.name))
+            yield _claim(history, found)
+
+
+def _by_name(history: History) -> Iterator[list[Holder]]:
+    """Yield the variables of a frame that showed a tensor as it was written, or below it."""
     lines: dict[tuple[int, SiteId, SiteId], dict[EventId, None]] = defaultdict(dict)
     frames: dict[tuple[EventId, int, int], list[Holder]] = defaultdict(list)
     for one in history.trace.holders:
@@ -61,15 +71,8 @@ def written_below(history: History) -> Iterator[Claim]:
         same = lines[tensor, holders[0].site, _line(history, holders[0])]
         at = history.position(event)
         again = depth > 0 and _twice_there(history, same) and not _converted(history, at, tensor)
-        found = None if again or (event, tensor) in owned else _found(history, holders)
-        if found is not None and (found.call, found.name) not in told:
-            told.add((found.call, found.name))
-            yield _claim(history, found)
-    for held in views_below(history):
-        found = _found(history, [held])
-        if found is not None and (found.call, found.name) not in told:
-            told.add((found.call, found.name))
-            yield _claim(history, found)
+        if not again and (event, tensor) not in owned:
+            yield holders
 
 
 class _Drift(NamedTuple):
