@@ -125,7 +125,7 @@ class _Steps:
             stepped, parts = UNKNOWN, set[int]()
             if other < own:
                 stepped, parts = self._between(number, other, own, beside)
-            together = stepped < 0 and not beside
+            together = stepped < 0 and self._is_lost(beside, own)
             if together:
                 stepped, parts = self._after(number, other, own)
             if stepped >= 0 and self._reach(other).issuperset(reached):
@@ -173,6 +173,16 @@ class _Steps:
                 if parts & self._reach(other) and lost:
                     return step, parts
         return -1, set()
+
+    def _is_lost(self, beside: set[int], own: int) -> bool:
+        """Whether what a pass gives the tensors of other optimizers is cleared before they step."""
+        optimizers = self._history.trace.optimizers
+        parts = ((beside.intersection(optimizers[one].tensors), one) for one in self.at)
+        return all(
+            self._are_cleared(some, own, following(self.at[one], own))
+            for some, one in parts
+            if some
+        )
 
     def _are_cleared(self, tensors: set[int], own: int, step: int) -> bool:
         """Whether what a pass gave some tensors is cleared before their next step; -1: none."""
@@ -245,8 +255,9 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
             Step("step", step, say("this step uses the sum")),
         ),
         repair=Repair(
-            say("Switch requires_grad of {subject} off for the loss of {other}, and on again for"
-                " its own, if that is to train it alone.", other=At(other))
+            say("If its own loss is to train {subject} alone, let the loss of {other} use detached"
+                " values of it (.detach()), or switch its requires_grad off for that loss.",
+                other=At(other))
             if found.together
             else say("Clear the gradient of {subject} right before backward at {own}.", own=At(own))
         ),
