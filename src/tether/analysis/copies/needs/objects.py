@@ -31,7 +31,7 @@ class AsObject(CopyQuestion):
         if self._is_held(copied):
             return WhyNeeded("yes", "an optimizer holds it")
         if self._is_module(copied):
-            return None
+            return self._parts_go_apart(copied)
         alone = self._alone(copied.position, source)
         for at in self._index.reads[copy.tensor]:
             row = operation(self._history.events[at].operation)
@@ -42,7 +42,39 @@ class AsObject(CopyQuestion):
                 return WhyNeeded(
                     "yes", f"{self._words.line(at, copied)} saves it as memory of its own", at
                 )
-        return self._named(copied)
+        return self._named(copied) or self._parts_go_apart(copied)
+
+    def _parts_go_apart(self, copied: Copied) -> WhyNeeded | None:
+        """Ask whether some of what one deep copy made went before the rest.
+
+        What is no tensor is copied as well: where its parts are replaced in turn, as in a cache
+        that grows, nothing writes a tensor, and yet the copy is another object by then.
+        """
+        if not is_deep(self._history, self._index.event(copied)):
+            return None
+        calls = self._beside(copied)
+        made = {one.tensor for at in calls for one in self._history.events[at].results}
+        died = {self._trace.tensors[one].died for one in made if one in self._trace.tensors}
+        done = self._trace.event_id(calls[-1])
+        if sum(one == UNKNOWN or one > done + 1 for one in died) < 2:  # others are on the way
+            return None
+        text = "it is a part of an object that was copied, whose parts went one after another"
+        return WhyNeeded("unknown", text + ": the object itself may have been changed")
+
+    def _beside(self, copied: Copied) -> range:
+        """Return the calls of the one deep copy that made a copy, this one among them."""
+        first = last = copied.position
+        while self._is_of(copied, first - 1):
+            first -= 1
+        while self._is_of(copied, last + 1):
+            last += 1
+        return range(first, last + 1)
+
+    def _is_of(self, copied: Copied, at: int) -> bool:
+        """Whether a call is a deep copy at the line of another one."""
+        events = self._history.events
+        same = 0 <= at < len(events) and events[at].site == self._index.event(copied).site
+        return same and is_deep(self._history, events[at])
 
     def _is_held(self, copied: Copied) -> bool:
         """Whether an optimizer has a copy, or loaded it into its state: its steps write it.
