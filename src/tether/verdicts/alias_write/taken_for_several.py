@@ -62,13 +62,75 @@ def _joined(history: History) -> Iterator[Claim]:
         if event.site in told or event.raised:
             continue
         memory = history.flow.memory(event.reads[0])
-        writes = [
-            one.at for one in history.get(Sharing).writes.get(memory)
-            if one.at < at and history.events[one.at].operation == "step"
-        ]  # fmt: skip
-        if len(writes) > 1 and _over_several(history.site_of(event)):
+        writes = [one.at for one in history.get(Sharing).writes.get(memory) if one.at < at]
+        steps = [one for one in writes if history.events[one].operation == "step"]
+        if len(steps) > 1 and _over_several(history.site_of(event)):
             told.add(event.site)
-            yield _joined_claim(history, at, writes[-1])
+            yield _joined_claim(history, at, steps[-1])
+            continue
+        line = _written_for_each(history, at, writes)
+        if line:
+            told.add(event.site)
+            yield _one_for_each(history, at, line)
+
+
+_LEAST = 3
+"""Times that a tensor is joined with itself from which its writes are counted: two may be meant."""
+
+
+def _written_for_each(history: History, at: int, writes: list[int]) -> list[int]:
+    """Return the writes of a line that are as many as the operands which a join was given; or none.
+
+    Those after the join before. Not where the join itself says that it takes the one several times.
+    """
+    event, tensor = history.events[at], history.events[at].reads[0].tensor
+    if len(event.reads) < _LEAST or any(one.tensor != tensor for one in event.reads):
+        return []
+    if event.inner != event.site or _says_so(history.site_of(event)):
+        return []
+    before = [one for one in history.reads_of(tensor) if one < at]
+    joins = [one for one in before if history.events[one].site == event.site]
+    lines: dict[SiteId, list[int]] = defaultdict(list)
+    for one in writes:
+        if one > max(joins, default=UNKNOWN) and history.events[one].operation != "step":
+            lines[history.events[one].site].append(one)
+    return max((one for one in lines.values() if len(one) >= len(event.reads)), key=len, default=[])
+
+
+def _says_so(site: Site) -> bool:
+    """Whether a call is given a list that repeats what it has: ``[x] * 3``, ``[x, x, x]``."""
+    call = expression(site.expression)
+    for given in call.args[:1] if isinstance(call, ast.Call) else []:
+        if isinstance(given, _Comprehension):
+            return not _over_several(site)
+        return isinstance(given, (ast.BinOp, ast.List, ast.Tuple))
+    return True
+
+
+def _one_for_each(history: History, at: int, writes: list[int]) -> Claim:
+    event, done = history.events[at], history.events[writes[-1]]
+    tensor = event.reads[0].tensor
+    parts = {"call": CallOf(at), "line": At(event.site), "n": len(event.reads),
+             "x": Tensor(tensor), "write": At(done.site), "times": len(writes)}  # fmt: skip
+    return Claim(
+        tensors=(tensor,),
+        cause=("one for each", event.site),
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "{call} at {line} joins {n} tensors that are all {x}: {write} wrote it {times} times"
+            " before, and each of them shows what was written last.",
+            **parts,
+        ),
+        story=(
+            *_put_at(history, tensor),
+            written(history, writes[-1]),
+            Step("read", event.site, say("{x} is read {n} times", **parts)),
+        ),
+        repair=Repair(say("Keep a copy each time that it was written: `{x!s}.clone()`.", **parts)),
+        count=1,
+        calls=(at,),
+    )  # fmt: skip
 
 
 def _joins_of_one(history: History) -> Numbers:
