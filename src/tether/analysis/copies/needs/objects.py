@@ -25,13 +25,18 @@ class AsObject(CopyQuestion):
 
     def reason(self, copied: Copied) -> WhyNeeded | None:
         """Find something of its own that the copy has as an object."""
-        source, copy = copied.source, copied.copy
-        if self._index.kind(copy) != "Tensor":
-            return WhyNeeded("yes", f"it is a {self._index.kind(copy)} of its own")
+        kind = self._index.kind(copied.copy)
+        if kind != "Tensor":
+            return WhyNeeded("yes", f"it is a {kind} of its own")
         if self._is_held(copied):
             return WhyNeeded("yes", "an optimizer holds it")
         if self._is_module(copied):
             return self._parts_go_apart(copied)
+        return self._asked_for_itself(copied) or self._named(copied) or self._parts_go_apart(copied)
+
+    def _asked_for_itself(self, copied: Copied) -> WhyNeeded | None:
+        """Find a call for which the copy is another object than its source."""
+        source, copy = copied.source, copied.copy
         alone = self._alone(copied.position, source)
         for at in self._index.reads[copy.tensor]:
             row = operation(self._history.events[at].operation)
@@ -42,7 +47,7 @@ class AsObject(CopyQuestion):
                 return WhyNeeded(
                     "yes", f"{self._words.line(at, copied)} saves it as memory of its own", at
                 )
-        return self._named(copied) or self._parts_go_apart(copied)
+        return None
 
     def _parts_go_apart(self, copied: Copied) -> WhyNeeded | None:
         """Ask whether some of what one deep copy made went before the rest.
