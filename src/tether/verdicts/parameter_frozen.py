@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.gradients.ungraded import Missing
@@ -22,6 +22,7 @@ from tether.analysis.wording import listed
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
 from tether.operations.table import operation
+from tether.source.names import root_of
 from tether.source.reading import looped_over
 from tether.source.syntax import expression
 from tether.verdicts.base import Example, Expected, Verdict
@@ -381,7 +382,7 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Claim]:
         if free and _by_the_user(history, position):
             by_site[history.events[position].site].append(tensor)
     for site, tensors in by_site.items():
-        root, shown = _modules([history.name_of(tensor) for tensor in tensors])
+        root, shown = _modules(_names_alike(history, tensors))
         said, many = say("frozen here: {modules}", modules=listed(shown, 12)), len(tensors) > 1
         yield Claim(
             tensors=tuple(tensors),
@@ -390,8 +391,9 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Claim]:
             operation="requires_grad_",
             severity="note",
             message=say(
-                "{parameters} of `{root}` {were} frozen here and nothing trains {them}: {modules}.",
-                parameters=f"{len(tensors):,} parameters" if many else "1 parameter", root=root,
+                "{parameters}{of} {were} frozen here and nothing trains {them}: {modules}.",
+                parameters=f"{len(tensors):,} parameters" if many else "1 parameter",
+                of=f" of `{root}`" if root else "",
                 were="were" if many else "was", them="them" if many else "it",
                 modules=listed(shown, 6),
             ),
@@ -404,12 +406,22 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Claim]:
         )  # fmt: skip
 
 
+def _names_alike(history: History, tensors: list[int]) -> list[str]:
+    """Return a name of each tensor: of a module that most of them are in, where it is in that."""
+    names = [history.names_of(tensor) or [history.name_of(tensor)] for tensor in tensors]
+    roots = Counter(root for some in names for root in {root_of(name) for name in some})
+    return [max(some, key=lambda name: roots[root_of(name)]) for some in names]
+
+
 def _modules(names: list[str]) -> tuple[str, list[str]]:
-    """Return the model that parameters belong to, and its modules that have them."""
-    modules = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+    """Return the model that parameters belong to, "" for several, and its modules that have them.
+
+    What is no module's has its own name.
+    """
+    modules = list(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
     root = common_module(modules)
     cut = len(root) + 1 if root and len(modules) > 1 else 0
-    return root.split(".")[0] or names[0], [module[cut:] or module for module in modules]
+    return root.split(".")[0], [module[cut:] or module for module in modules]
 
 
 def _of_models(history: History, tensor: int, roots: set[str]) -> bool:

@@ -27,6 +27,7 @@ from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.named_twice import named_twice
 from tether.verdicts.alias_write.one_buffer import one_buffer
+from tether.verdicts.alias_write.one_for_each import one_for_each
 from tether.verdicts.alias_write.other_owners import other_owners
 from tether.verdicts.alias_write.own_buffer import own_buffer
 from tether.verdicts.alias_write.records_that_follow import records_that_follow
@@ -67,7 +68,7 @@ _LAWS = (
     given_back, sometimes_shared, written_below, given_parameter, given_again, one_buffer,
 )  # fmt: skip
 
-_LAST = (second_names, kept_in_some_runs, views_taken_again)
+_LAST = (second_names, kept_in_some_runs, views_taken_again, one_for_each)
 """Laws that speak of what no other one has spoken of."""
 
 

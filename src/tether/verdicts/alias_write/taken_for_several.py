@@ -37,7 +37,7 @@ _MOST_BEHIND = 64
 _MOST_CALLS = 8
 """Calls that join the same tensors, of which each two are looked at."""
 
-_Comprehension = (ast.ListComp, ast.GeneratorExp)
+Comprehension = (ast.ListComp, ast.GeneratorExp)
 
 
 def taken_for_several(history: History) -> Iterator[Claim]:
@@ -58,82 +58,18 @@ def _joined(history: History) -> Iterator[Claim]:
     It was written while the things were there: else they may well be equal.
     """
     told: set[int] = set()
-    for at, event in history.events.at(_joins_of_one(history)):
+    for at, event in history.events.at(joins_of_one(history)):
         if event.site in told or event.raised:
             continue
         memory = history.flow.memory(event.reads[0])
         writes = [one.at for one in history.get(Sharing).writes.get(memory) if one.at < at]
         steps = [one for one in writes if history.events[one].operation == "step"]
-        if len(steps) > 1 and _over_several(history.site_of(event)):
+        if len(steps) > 1 and over_several(history.site_of(event)):
             told.add(event.site)
             yield _joined_claim(history, at, steps[-1])
-            continue
-        line = _written_for_each(history, at, writes)
-        if line:
-            told.add(event.site)
-            yield _one_for_each(history, at, line)
 
 
-_LEAST = 3
-"""Times that a tensor is joined with itself from which its writes are counted: two may be meant."""
-
-
-def _written_for_each(history: History, at: int, writes: list[int]) -> list[int]:
-    """Return the writes of a line that are as many as the operands which a join was given; or none.
-
-    Those after the join before. Not where the join itself says that it takes the one several times.
-    """
-    event, tensor = history.events[at], history.events[at].reads[0].tensor
-    if len(event.reads) < _LEAST or any(one.tensor != tensor for one in event.reads):
-        return []
-    if event.inner != event.site or _says_so(history.site_of(event)):
-        return []
-    before = [one for one in history.reads_of(tensor) if one < at]
-    joins = [one for one in before if history.events[one].site == event.site]
-    lines: dict[SiteId, list[int]] = defaultdict(list)
-    for one in writes:
-        if one > max(joins, default=UNKNOWN) and history.events[one].operation != "step":
-            lines[history.events[one].site].append(one)
-    return max((one for one in lines.values() if len(one) >= len(event.reads)), key=len, default=[])
-
-
-def _says_so(site: Site) -> bool:
-    """Whether a call is given a list that repeats what it has: ``[x] * 3``, ``[x, x, x]``."""
-    call = expression(site.expression)
-    for given in call.args[:1] if isinstance(call, ast.Call) else []:
-        if isinstance(given, _Comprehension):
-            return not _over_several(site)
-        return isinstance(given, (ast.BinOp, ast.List, ast.Tuple))
-    return True
-
-
-def _one_for_each(history: History, at: int, writes: list[int]) -> Claim:
-    event, done = history.events[at], history.events[writes[-1]]
-    tensor = event.reads[0].tensor
-    parts = {"call": CallOf(at), "line": At(event.site), "n": len(event.reads),
-             "x": Tensor(tensor), "write": At(done.site), "times": len(writes)}  # fmt: skip
-    return Claim(
-        tensors=(tensor,),
-        cause=("one for each", event.site),
-        site=event.site,
-        operation=event.operation,
-        message=say(
-            "{call} at {line} joins {n} tensors that are all {x}: {write} wrote it {times} times"
-            " before, and each of them shows what was written last.",
-            **parts,
-        ),
-        story=(
-            *_put_at(history, tensor),
-            written(history, writes[-1]),
-            Step("read", event.site, say("{x} is read {n} times", **parts)),
-        ),
-        repair=Repair(say("Keep a copy each time that it was written: `{x!s}.clone()`.", **parts)),
-        count=1,
-        calls=(at,),
-    )  # fmt: skip
-
-
-def _joins_of_one(history: History) -> Numbers:
+def joins_of_one(history: History) -> Numbers:
     """Return the calls that join several tensors, all of them the same elements."""
     events = history.events
     joins = events.called(lambda name: operation(name).joins == "new")
@@ -149,12 +85,12 @@ def _joins_of_one(history: History) -> Numbers:
     return found
 
 
-def _over_several(site: Site) -> bool:
+def over_several(site: Site) -> bool:
     """Whether what is joined is computed from the variable of a loop: of each thing another."""
     call = expression(site.expression)
     given = call.args[:1] if isinstance(call, ast.Call) else []
     for one in given:
-        if isinstance(one, _Comprehension):
+        if isinstance(one, Comprehension):
             target = {n.id for n in ast.walk(one.generators[0].target) if isinstance(n, ast.Name)}
             return any(isinstance(n, ast.Name) and n.id in target for n in ast.walk(one.elt))
     return False
@@ -177,7 +113,7 @@ def _joined_claim(history: History, at: int, write: int) -> Claim:
             step=CallOf(write), write=At(done.site),
         ),
         story=(
-            *_put_at(history, owner),
+            *put_at(history, owner),
             written(history, write),
             Step("read", event.site, say("{code} reads the same elements {n} times",
                  code=Code(event.site), n=len(event.reads))),
@@ -188,7 +124,7 @@ def _joined_claim(history: History, at: int, write: int) -> Claim:
     )  # fmt: skip
 
 
-def _put_at(history: History, tensor: int) -> Iterator[Step]:
+def put_at(history: History, tensor: int) -> Iterator[Step]:
     """Yield the line that put a tensor, or what it is in, into one of many places."""
     for one in history.trace.holders:
         if one.tensor == tensor and one.kind != "variable" and any(c.isdigit() for c in one.name):
@@ -334,7 +270,7 @@ def _last_of_many_claim(history: History, at: int, shown: Operand, run: _UnreadR
             times=run.times,
         ),
         story=(
-            *_put_at(history, shown.tensor),
+            *put_at(history, shown.tensor),
             written(history, run.last),
             Step("read", history.events[first].site, say("{x} is read, with what was written last",
                  x=x)),
@@ -499,7 +435,7 @@ def _in_turn_claim(history: History, numbers: list[int], tensors: list[int], ste
             line=At(made.site), n=len(numbers), name=f"`{names[0]}`", step=At(step),
         ),
         story=(
-            *_put_at(history, tensors[0]),
+            *put_at(history, tensors[0]),
             Step("made", made.site, say("an optimizer for each, of the same parameters")),
             Step("written", step, say("stepped by one after the other")),
         ),
