@@ -42,19 +42,26 @@ def _written_for_each(history: History, at: int) -> list[int]:
 
     Those after the join before. Not where the join itself says that it takes the one several times.
     """
-    event, tensor = history.events[at], history.events[at].reads[0].tensor
-    if len(event.reads) < _LEAST or any(one.tensor != tensor for one in event.reads):
+    event = history.events[at]
+    tensor, number, own = event.reads[0].tensor, len(event.reads), event.inner == event.site
+    if number < _LEAST or not own or _says_so(history.site_of(event)):
         return []
-    if event.inner != event.site or _says_so(history.site_of(event)):
+    if {one.tensor for one in event.reads} != {tensor}:
         return []
-    before = [one for one in history.reads_of(tensor) if one < at]
-    joins = [one for one in before if history.events[one].site == event.site]
     lines: dict[SiteId, list[int]] = defaultdict(list)
-    writes = history.get(Sharing).writes.get(history.flow.memory(event.reads[0]))
-    for one in (write.at for write in writes if write.at < at):
-        if one > max(joins, default=UNKNOWN) and history.events[one].operation != "step":
-            lines[history.events[one].site].append(one)
-    return max((one for one in lines.values() if len(one) >= len(event.reads)), key=len, default=[])
+    since = _joined_before(history, at)
+    for write in history.get(Sharing).writes.get(history.flow.memory(event.reads[0])):
+        if since < write.at < at and history.events[write.at].operation != "step":
+            lines[history.events[write.at].site].append(write.at)
+    most = max(lines.values(), key=len, default=[])
+    return most if len(most) >= number else []
+
+
+def _joined_before(history: History, at: int) -> int:
+    """Return the call before one by which its line joined the same tensor; -1: there was none."""
+    event, calls = history.events[at], history.reads_of(history.events[at].reads[0].tensor)
+    before = (one for one in calls if one < at and history.events[one].site == event.site)
+    return max(before, default=UNKNOWN)
 
 
 def _says_so(site: Site) -> bool:
