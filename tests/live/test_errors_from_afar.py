@@ -281,3 +281,21 @@ def test_a_parameter_of_an_iterator_that_comes_into_two_groups_is_not_guessed(tm
     (found,) = [one for one in recording.findings if one.slug == "tie-error"]
     assert found.tensors == ()
     assert "A parameter would be in the optimizer twice" in found.message
+
+
+def test_of_two_scores_that_go_into_a_pass_the_one_that_came_over_the_step_is_named(tmp_path):
+    text = """
+        import torch
+        from torch import nn
+        maker, judge = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 4)), nn.Linear(4, 1)
+        optimizer, x = torch.optim.Adam(maker.parameters()), torch.randn(5, 3)
+        of_made = judge(maker(x))
+        of_real = judge(torch.randn(5, 4))
+        of_made.mean().backward(retain_graph=True)
+        optimizer.step()
+        (of_real.mean() - of_made.mean() + judge(torch.randn(5, 4)).square().mean()).backward()
+        """
+    recording = record_program(text, tmp_path)
+    assert recording.error is not None
+    (found,) = [one for one in recording.findings if one.slug == "saved-overwritten"]
+    assert "`of_made` still carries the graph from before that step" in found.message

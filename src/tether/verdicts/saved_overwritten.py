@@ -232,7 +232,8 @@ def _carried(history: History, backward: int, found: Overwritten) -> tuple[Opera
     for at in later:
         for one in history.events[at].reads:
             made = history.made_at(one.tensor)
-            if one.requires_grad and not one.leaf and found.at <= made < found.write:
+            crosses = one.requires_grad and not one.leaf and found.at <= made < found.write
+            if crosses and history.flow.is_known_behind(made, found.at):
                 return one, at
     return None, UNKNOWN
 

@@ -118,8 +118,8 @@ def _claim(history: History, found: GradedCopy) -> Claim:
         operation=events[found.used].operation,
         severity="note",
         message=say(
-            "Nothing uses the gradients that {n} backward passes gave {subject}, and no optimizer"
-            " takes them: {write} gives it the values of {source}, as a copy.",
+            "Nothing uses the gradients that {subject} had after {n} backward passes, and no"
+            " optimizer takes them: {write} gives it the values of {source}, as a copy.",
             **parts,
         ),
         story=(
