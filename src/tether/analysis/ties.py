@@ -105,7 +105,7 @@ class Ties:
             if self._is_inside(act):
                 continue
             since = _sites(history, act.since)
-            write, read = events[act.write], events[act.read] if act.read >= 0 else None
+            write, read = self._writer(act), events[act.read] if act.read >= 0 else None
             array = act.place.array != UNKNOWN or act.through == UNKNOWN
             name = history.name_of(act.place.tensor)
             if act.place.array != UNKNOWN:
@@ -124,12 +124,16 @@ class Ties:
                     since,
                     _sites(history, [act.write] if act.through != UNKNOWN else []),
                     (history.site_of(read),) if read is not None else (),
-                    write.operation,
+                    write.operation if write is not None else "",
                     act.write,
                     1,
                     self._standing(act),
                 ),
             )
+
+    def _writer(self, act: Act) -> Event | None:
+        """Return the call that wrote; None where no call of PyTorch did, as after the last one."""
+        return self._history.events[act.write] if act.through != UNKNOWN else None
 
     def _is_inside(self, act: Act) -> bool:
         """Whether a library alone has a tensor: it shares, writes and reads, or an optimizer steps.
@@ -152,11 +156,11 @@ class Ties:
         piece, to change the whole, was meant.
         """
         events = self._history.events
-        write = events[act.write]
+        write = self._writer(act)
         read = events[act.read] if act.read >= 0 and not act.filled else None
         pieces = {link.source for link in self._sharing.chain(act.through)}
         copied = any(_looks_like_a_copy(events[at]) for at in act.since)
-        by_library = write.inner != write.site and write.operation != "step"
+        by_library = write is not None and write.inner != write.site and write.operation != "step"
         in_piece = not copied and act.place.tensor in pieces
         return Standing(
             self._reason(act, copied=copied),

@@ -15,7 +15,7 @@ import numpy as np
 
 from tether.analysis.history import History, shortened
 from tether.facts import SiteId
-from tether.finding import At, Claim, Repair, Step, say
+from tether.finding import At, Claim, Repair, Sentence, Step, say
 
 CLIPPING = ("nn", "utils", "clip_grad.py")
 """PyTorch's own file that looks for gradients to clip."""
@@ -76,12 +76,17 @@ def _claim(history: History, clip: VainClip) -> Claim:
         ),
         subject=shortened(history.site(site).expression),
         story=(Step("written", site, say("nothing is clipped here")),),
-        repair=Repair(
-            say("Clip between the backward pass and the step.")
-            if clip.tensors
-            else say("Give it a list, or ask for the parameters anew: an iterator gives what it has"
-                     " once.")
-        ),
+        repair=Repair(_instead(history, clip)),
         count=0,
         calls=(clip.first,),
     )  # fmt: skip
+
+
+def _instead(history: History, clip: VainClip) -> Sentence:
+    """Say what to clip, or when: what a call computed keeps no gradient at any time."""
+    if not clip.tensors:
+        return say("Give it a list, or ask for the parameters anew: an iterator gives what it has"
+                   " once.")  # fmt: skip
+    if all(history.had_graph(tensor) for tensor in clip.tensors):
+        return say("Give it the parameters: no gradient is kept in what a call computes of them.")
+    return say("Clip between the backward pass and the step.")
