@@ -105,7 +105,7 @@ class Ties:
             if self._is_inside(act):
                 continue
             since = _sites(history, act.since)
-            write, read = self._writer(act), events[act.read] if act.read >= 0 else None
+            read = events[act.read] if act.read >= 0 else None
             array = act.place.array != UNKNOWN or act.through == UNKNOWN
             name = history.name_of(act.place.tensor)
             if act.place.array != UNKNOWN:
@@ -124,12 +124,17 @@ class Ties:
                     since,
                     _sites(history, [act.write] if act.through != UNKNOWN else []),
                     (history.site_of(read),) if read is not None else (),
-                    write.operation if write is not None else "",
+                    self._how(act),
                     act.write,
                     1,
                     self._standing(act),
                 ),
             )
+
+    def _how(self, act: Act) -> str:
+        """Return the operation that wrote; "" where no call did."""
+        write = self._writer(act)
+        return write.operation if write is not None else ""
 
     def _writer(self, act: Act) -> Event | None:
         """Return the call that wrote; None where no call of PyTorch did, as after the last one."""

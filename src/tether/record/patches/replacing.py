@@ -56,7 +56,7 @@ class Replacements:
         """Replace ``owner.name`` by what `make` makes of the original; return whether it was.
 
         `known` says whether the original is of a kind that `make` can wrap. A `lasting` one stays
-        in place while others are suspended.
+        in place while others are suspended. What the program puts there itself stays as it is.
         """
         own = owner.__dict__ if isinstance(owner, type) else vars(owner)
         inherited = name not in own
@@ -66,13 +66,23 @@ class Replacements:
             return False
         made = make(original)
         setattr(owner, name, made)
-        undo = self._undo_last if lasting else self._undo
-        if inherited:
-            undo.append(lambda: delattr(owner, name))
-        else:
-            undo.append(lambda: setattr(owner, name, original))
+        plain = own.get(name) is made  # an owner may keep it in a way of its own
+
+        def undo() -> None:
+            if plain and own.get(name) is not made:
+                return
+            if inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+        def redo() -> None:
+            if not plain or own.get(name, original) is original:
+                setattr(owner, name, made)
+
+        (self._undo_last if lasting else self._undo).append(undo)
         if not lasting:
-            self._redo.append(lambda: setattr(owner, name, made))
+            self._redo.append(redo)
         return True
 
     def unknown(self, what: str) -> None:
