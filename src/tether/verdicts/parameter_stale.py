@@ -54,7 +54,8 @@ def check(history: History) -> Iterator[Claim]:
     """Give the replaced tensors, and those that no optimizer ever got."""
     found = history.get(Misplaced)
     for one in found.replaced:
-        yield _replaced(history, found, one)
+        if history.steps_of(one.tensor):  # an optimizer that never steps may be there for another
+            yield _replaced(history, found, one)
     anew = list(made_anew(history))
     lines, left = {one.site for one in anew}, history.get(LinesAnew).left
     for other in found.unheld:
