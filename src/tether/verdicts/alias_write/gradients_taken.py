@@ -12,6 +12,7 @@ from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.with_itself import operands_of
 from tether.facts import Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.verdicts.alias_write.made_of import made_of
 from tether.verdicts.alias_write.telling import written
 
 _MOST_MADE = 64
@@ -64,15 +65,19 @@ def _used_as_two(history: History, tensor: int, times: list[int]) -> _Taken | No
         before = [one for one in apart if one.again < at]
         if before and _by_two_names(history, at, tensor):
             return _Taken(tensor, before[-1].first, before[-1].write, at)
-    kept = [one for one in apart if _is_kept(history, tensor, one.write)]
+    written_in = _writes_in_container(history, tensor) if apart else ()
+    kept = [one for one in apart if one.write in written_in]
     used = _of_two_lines(history, tensor, kept[-1].again) if kept else None
     return None if used is None else _Taken(tensor, kept[-1].first, kept[-1].write, *used)
 
 
-def _is_kept(history: History, tensor: int, write: int) -> bool:
-    """Whether a gradient was in a container as it was written."""
-    held = (one for one in history.trace.holders if one.tensor == tensor and one.kind == "slot")
-    return any(history.position(one.event) == write for one in held)
+def _writes_in_container(history: History, tensor: int) -> set[int]:
+    """Return the writes at which a gradient was seen in a container."""
+    return {
+        history.position(one.event)
+        for one in history.trace.holders
+        if one.tensor == tensor and one.kind == "slot"
+    }
 
 
 def _of_two_lines(history: History, tensor: int, after: int) -> tuple[int, tuple[int, int]] | None:
@@ -84,23 +89,13 @@ def _of_two_lines(history: History, tensor: int, after: int) -> tuple[int, tuple
     for at, _ in sorted(history.get(Holding).reads_of(tensor)):
         event = history.events[at]
         if at > after and event.inner == event.site and event.results:
-            lines.setdefault(event.site, _made_of(history, at))
+            lines.setdefault(event.site, made_of(history, at, _MOST_MADE))
     common = [
         (min({*one} & {*other}), (one[0], other[0]))
         for one, other in combinations(lines.values(), 2)
         if other[0] not in one and not {*one}.isdisjoint(other)
     ]
     return min(common, default=None)
-
-
-def _made_of(history: History, at: int) -> list[int]:
-    """Return a call, and the first of those that computed with what it made, or with theirs."""
-    found = [at]
-    for call in found:
-        for made in history.events[call].results:
-            users = history.reads_of(made.tensor) if len(found) < _MOST_MADE else ()
-            found += [one for one in users if one not in found]
-    return found
 
 
 def _taken_apart(history: History, tensor: int, times: list[int]) -> Iterator[_Apart]:

@@ -24,6 +24,7 @@ from tether.analysis.sharing.shared_memory import Sharing, Touch
 from tether.facts import UNKNOWN, Operand, SiteId, TensorId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
+from tether.verdicts.alias_write.made_of import made_of
 from tether.verdicts.alias_write.telling import written
 
 
@@ -143,12 +144,7 @@ def _for_one_result(history: History, reads: list[int], again: list[int]) -> int
 
 def _calls_of_line(history: History, at: int) -> list[int]:
     """Return a call, and those of its line that computed with what it made."""
-    found, row = [at], history.site_of(history.events[at]).row
-    for call in found:
-        for made in history.events[call].results:
-            users = history.reads_of(made.tensor) if len(found) < _MOST_USERS else ()
-            found += [one for one in users if history.site_of(history.events[one]).row == row]
-    return found
+    return made_of(history, at, _MOST_USERS, history.site_of(history.events[at]).row)
 
 
 def _by_one_line(history: History, reads: list[int], again: list[int]) -> int:

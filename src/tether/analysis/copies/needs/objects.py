@@ -22,6 +22,8 @@ class AsObject(CopyQuestion):
         super().__init__(index)
         self._readers = readers
         self._writes = writes
+        self._last = range(0)  # the calls of the deep copy that was last asked about
+        self._last_apart = False
 
     def reason(self, copied: Copied) -> WhyNeeded | None:
         """Find something of its own that the copy has as an object."""
@@ -57,14 +59,20 @@ class AsObject(CopyQuestion):
         """
         if not is_deep(self._history, self._index.event(copied)):
             return None
-        calls = self._beside(copied)
-        made = {one.tensor for at in calls for one in self._history.events[at].results}
-        died = {self._trace.tensors[one].died for one in made if one in self._trace.tensors}
-        done = self._trace.event_id(calls[-1])
-        if sum(one == UNKNOWN or one > done + 1 for one in died) < 2:  # others are on the way
+        if copied.position not in self._last:  # once for all that one deep copy made
+            self._last = self._beside(copied)
+            self._last_apart = self._went_apart(self._last)
+        if not self._last_apart:
             return None
         text = "it is a part of an object that was copied, whose parts went one after another"
         return WhyNeeded("unknown", text + ": the object itself may have been changed")
+
+    def _went_apart(self, calls: range) -> bool:
+        """Whether of what some calls made, and what was there after them, some went first."""
+        made = {one.tensor for at in calls for one in self._history.events[at].results}
+        died = {self._trace.tensors[one].died for one in made if one in self._trace.tensors}
+        done = self._trace.event_id(calls[-1])
+        return sum(one == UNKNOWN or one > done + 1 for one in died) > 1  # others are on the way
 
     def _beside(self, copied: Copied) -> range:
         """Return the calls of the one deep copy that made a copy, this one among them."""
