@@ -1038,6 +1038,7 @@ board = torch.arange(6.).reshape(3, 2)
 board[0], board[2] = board[2].clone(), board[0].clone()
 torch.cumsum(board, 0, out=board)
 torch.maximum(board, board * 2, out=board)
+torch.nn.functional.normalize(board, dim=-1, out=board)
 print(board)
 """,
     "outputs that are joined after the loop": """

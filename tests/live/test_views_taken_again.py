@@ -83,6 +83,22 @@ for _ in range(2):
     both = [flat_gradients(net(x)[:, n].square().mean()) for n in range(2)]
     print([torch.cat(one).norm().item() for one in both])
 """, 14),
+    "results of one workspace": ("""\
+class Upsampling:
+    def __init__(self, most):
+        self.space = torch.empty(most, 8)
+
+    def __call__(self, signal):
+        wide = self.space[: len(signal)]
+        torch.mul(signal, 2.0, out=wide)
+        return wide
+
+
+upsample, parts = Upsampling(6), []
+for signal in torch.randn(9, 8).split(3):
+    parts.append(upsample(signal))
+print(torch.cat(parts).std())
+""", 10),
     "weights of each epoch": ("""\
 net = nn.Linear(3, 3)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -172,6 +188,23 @@ board = Board()
 seats = [board.seat() for _ in range(3)]
 board.cells.copy_(torch.randn(4, 2))
 print([one.sum().item() for one in seats])
+""",
+    "one workspace, and copies of it": """\
+space, parts = torch.empty(6, 8), []
+for signal in torch.randn(9, 8).split(3):
+    wide = space[: len(signal)]
+    torch.mul(signal, 2.0, out=wide)
+    parts.append(wide.clone())
+print(torch.cat(parts).std())
+""",
+    "one workspace, used up each time": """\
+space, total, last = torch.empty(6, 8), 0.0, None
+for signal in torch.randn(9, 8).split(3):
+    wide = space[: len(signal)]
+    torch.mul(signal, 2.0, out=wide)
+    total = total + wide.std()
+    last = wide
+print(total, last.sum())
 """,
     "written by the view itself": """\
 store, parts = torch.zeros(4), []

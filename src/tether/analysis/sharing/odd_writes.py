@@ -115,10 +115,13 @@ class OddWrites:
         """Find a result that is written onto an operand which the call has still to read.
 
         What goes element by element reads each before it is written, and so does a call that has
-        a form that writes in place.
+        a form that writes in place. A function of Python's, which the table does not know, may
+        write only when all has been read.
         """
         row = operation(event.operation)
-        if not event.flags & OUT or row.pointwise or operation(f"{event.operation}_").known:
+        if not event.flags & OUT or not row.known or row.pointwise:
+            return
+        if operation(f"{event.operation}_").known:
             return
         target = event.writes[0]
         rest = list(event.reads)

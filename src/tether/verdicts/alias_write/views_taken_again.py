@@ -5,6 +5,9 @@ is written between one time and the next, so the earlier views show what the lat
 they were to be several is told by the facts: they live on beside each other, nothing read an
 earlier one before the later one was taken, and then one line reads both.
 
+A line may also fill each view that was taken, as a workspace is that a function gives back every
+time: what it wrote into the earlier one is gone once it fills the later one.
+
 Nothing is said of windows: views that are read again after each of several writes, or that were
 handed out before the memory was filled by another line.
 """
@@ -20,7 +23,7 @@ from typing import NamedTuple
 from tether.analysis.history import History
 from tether.analysis.sharing.acts import Act, Acts, Showing, reaches
 from tether.analysis.sharing.holding import Holding
-from tether.analysis.sharing.shared_memory import Sharing, Touch
+from tether.analysis.sharing.shared_memory import Sharing, Touch, fills_anew
 from tether.facts import UNKNOWN, Operand, SiteId, TensorId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
@@ -90,9 +93,13 @@ def _of_one_line(history: History, places: list[Showing]) -> dict[_Place, list[S
 
 
 def _is_read_after(earlier: Showing, later: Showing, acted: dict[int, list[Act]]) -> bool:
-    """Whether a view was written before another one was taken, and is read after that."""
+    """Whether a view was written by others, and is read once another one has been taken.
+
+    They wrote before that one was taken, or by way of it.
+    """
     return earlier.last > later.first and any(
-        one.write < later.first < one.read for one in acted.get(earlier.tensor, ())
+        later.first < one.read and (one.write < later.first or one.through == later.tensor)
+        for one in acted.get(earlier.tensor, ())
     )
 
 
@@ -108,7 +115,7 @@ def _taken_again(
     earlier, later = pair
     others = [one.at for one in writes if one.at > earlier.first
               and not _goes_through(history, one, earlier.tensor)]  # fmt: skip
-    between = others[: bisect_left(others, later.first)]
+    between = others[: bisect_left(others, later.first)] or _filled_again(history, writes, pair)
     reads, again = (_reads(history, one.tensor) for one in pair)
     if not between:
         return None
@@ -121,6 +128,17 @@ def _taken_again(
             return None
     by_line = {history.events[at].site: at for at in between}
     return _TakenAgain(earlier, later, sorted(by_line.values())[-_MOST_WRITES:], read)
+
+
+def _filled_again(
+    history: History, writes: list[Touch], pair: tuple[Showing, Showing]
+) -> list[int]:
+    """Return what filled the later one of two views by a line that had filled the earlier one."""
+    fills = [one for one in writes if fills_anew(history.events[one.at])]
+    own, again = ([one.at for one in fills if _goes_through(history, one, view.tensor)]
+                  for view in pair)  # fmt: skip
+    lines = {history.events[at].site for at in own if at < pair[1].first}
+    return [at for at in again if history.events[at].site in lines]
 
 
 def _goes_through(history: History, write: Touch, view: int) -> bool:
