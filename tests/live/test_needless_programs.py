@@ -23,6 +23,18 @@ PROGRAMS = {
             optimizer.load_state_dict(copy.deepcopy(kept))  #? yes while `kept` lives
             steps()
     """,
+    "a window that is moved along, and a row that is put on another": """
+        import torch
+        window = torch.zeros(2, 64)
+        for step in range(4):
+            window[:-1] = window[1:].clone()  #? unknown longer parts would overlap
+            window[-1] = torch.randn(64)
+        table = torch.zeros(4, 64)
+        for step in range(4):
+            table[0] = table[3].clone()  #? no
+            table[3] += 1
+        print(window.sum(), table.sum())
+    """,
     "a state read from a file, copied for the one optimizer that loads it": """
         import copy, io, torch
         def resumed(blob):

@@ -34,7 +34,22 @@ class CopyWrites(CopyQuestion):
             if self._index.saves(copy, copied.position, write.at):
                 text = f"{line} writes beside {self._words.source(copied)}"
                 return WhyNeeded("yes", f"{text}, which the backward pass would refuse", write.at)
+            if self._is_moved_along(copied, write.at):
+                text = f"{line} puts it beside {self._words.source(copied)}"
+                return WhyNeeded("unknown", f"{text}: longer parts would overlap", write.at)
         return None
+
+    def _is_moved_along(self, copied: Copied, at: int) -> bool:
+        """Whether a call puts a copy of a stretch of some memory into that memory: ``x[1:] = ...``.
+
+        How long the stretch is decides whether it reaches into what it is put on. One row that is
+        put on another one never does.
+        """
+        if at >= len(self._history.events):
+            return False
+        shown = self._history.events[max(self._history.made_at(copied.source.tensor), 0)].reads[:1]
+        read = any(one.tensor == copied.copy.tensor for one in self._history.events[at].reads)
+        return read and any(len(one.shape) == len(copied.source.shape) for one in shown)
 
     def _is_past(self, copied: Copied, write: MemoryWrite) -> bool:
         """Whether a variable still has a copy as its source is written, which no line can read."""
