@@ -5,18 +5,24 @@ from __future__ import annotations
 from tether.analysis.history import History
 
 
-def made_of(history: History, at: int, most: int, row: tuple[str, int] | None = None) -> list[int]:
+def made_of(history: History, at: int, most: int, *, in_function: bool = False) -> list[int]:
     """Return a call, and the first of those that computed with what it made, or with theirs.
 
-    Those of one line of the text alone, where its `row` is given. Once there are `most`, no
-    further results are followed.
+    Those of the call's own function alone, where that is asked. Once there are `most`, no further
+    results are followed.
     """
     found = {at: None}
     waiting = [at]
+    own = _function(history, at)
     while waiting and len(found) < most:
         for made in history.events[waiting.pop(0)].results:
             for one in history.reads_of(made.tensor):
-                if one not in found and row in (None, history.site_of(history.events[one]).row):
+                if one not in found and not (in_function and _function(history, one) != own):
                     found[one] = None
                     waiting.append(one)
     return [*found]
+
+
+def _function(history: History, at: int) -> tuple[str, str]:
+    site = history.site_of(history.events[at])
+    return site.file, site.function

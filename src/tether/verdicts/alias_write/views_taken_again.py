@@ -46,7 +46,7 @@ _MOST_PAIRS = 8
 """Pairs of views of the same elements that are looked at: what a loop does it does each time."""
 
 _MOST_USERS = 16
-"""Calls of one line that are looked at for one that has two views behind it."""
+"""Calls of one function that are looked at for one that has two views behind it."""
 
 _MOST_WRITES = 2
 """Writes between two views that are told of: what clears a gradient, and what gives it anew."""
@@ -152,17 +152,20 @@ def _reads(history: History, tensor: int) -> list[int]:
 
 
 def _for_one_result(history: History, reads: list[int], again: list[int]) -> int:
-    """Return the first of some reads that goes, with one of others, into one result of its line."""
-    joined = {call for at in again for call in _calls_of_line(history, at)}
+    """Return the first of some reads that goes, with one of others, into one of the results there.
+
+    Those of the reading function: a loss is a result of all that there is.
+    """
+    joined = {call for at in again for call in _computed(history, at)}
     for at in reads:
-        if not joined.isdisjoint(_calls_of_line(history, at)):
+        if not joined.isdisjoint(_computed(history, at)):
             return at
     return UNKNOWN
 
 
-def _calls_of_line(history: History, at: int) -> list[int]:
-    """Return a call, and those of its line that computed with what it made."""
-    return made_of(history, at, _MOST_USERS, history.site_of(history.events[at]).row)
+def _computed(history: History, at: int) -> list[int]:
+    """Return a call, and those of its function that computed with what it made."""
+    return made_of(history, at, _MOST_USERS, in_function=True)
 
 
 def _by_one_line(history: History, reads: list[int], again: list[int]) -> int:
