@@ -419,6 +419,8 @@ class _FunctionWalk:
         if name in SHAPES:
             return {}
         known = self.flow.get(("attribute", name))
+        if len({(one.exit, one.way) for one in known}) > 1:  # perhaps not all to one object
+            known = {one._replace(mixed=True): via for one, via in known.items()}
         if isinstance(node.value, ast.Name):
             return named(known or unnamed(held), f"{node.value.id}.{name}")
         return named(joined(unnamed(held), known), name)
