@@ -389,6 +389,7 @@ kept = torch.ones(3)
 kept.volatile = False
 kept.clone().volatile = True
 kept.storage(); print(len(kept.storage()))
+torch.set_default_tensor_type(torch.FloatTensor); print(torch.ones(1).dtype)
 """,
     "containers with code of their own": """
 class Lazy(dict):
