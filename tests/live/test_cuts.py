@@ -91,9 +91,49 @@ LISTED = {
         scale = h.mean().item()  #! enc.weight enc.bias
         train((head(h) * scale).sum())
         """,
+    "an element of a memory that was written with what was computed": """
+        norms = torch.tensor([2.0, 1.0, 0.5])
+        for _ in range(3):
+            low = norms[1].item()  #! enc.weight enc.bias
+            h = enc(x)
+            norms[1] = h.min()
+            train((head(h) * low).sum())
+        """,
+    "an attribute that one line's values come to": """
+        class Gauge:
+            level = 1.0
+            def take(self, level):
+                self.level = 0.5 * self.level + level
+        gauge = Gauge()
+        for _ in range(3):
+            h = enc(x)
+            train((head(h) * torch.tensor(gauge.level)).sum())
+            gauge.take(h.max().item())  #! enc.weight enc.bias
+        """,
 }
 
 NOT_LISTED = {
+    "constants beside an element that was written with what was computed": """
+        norms = torch.tensor([2.0, 1.0, 0.5])
+        for _ in range(3):
+            h, high = enc(x), norms[0].item()
+            temper = norms[2:].clone()
+            norms[1] = h.min()
+            train((head(h) * high / temper.item()).sum())
+        """,
+    "another object's attribute of the same name": """
+        class Gauge:
+            level = 1.0
+            def take(self, level):
+                self.level = 0.5 * self.level + level
+        shown, used = Gauge(), Gauge()
+        def show():
+            shown.take(enc(x).max().item())
+        for number in range(3):
+            show()
+            train((head(enc(x)) * torch.tensor(used.level)).sum())
+            used.take(x[number].max().item())
+        """,
     "what no loss was computed from": """
         h = enc(x)
         print(h.detach().mean(), h.argmax(1))

@@ -385,6 +385,11 @@ with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     for _ in range(2): all_of_them(m, opt, fixed)
 for w in seen: print(w.filename, w.lineno, w.category.__name__, w.message)
+kept = torch.ones(3)
+kept.volatile = False
+kept.clone().volatile = True
+kept.storage(); print(len(kept.storage()))
+torch.set_default_tensor_type(torch.FloatTensor); print(torch.ones(1).dtype)
 """,
     "containers with code of their own": """
 class Lazy(dict):

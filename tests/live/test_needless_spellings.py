@@ -75,6 +75,15 @@ SPELLINGS = {
     "stack of one, indexed": "y = torch.stack([x])  #? no\nprint(y[0].sum())",
     "stack of rows that lie side by side": "y = torch.stack([x[0], x[1]])  #? no\nprint(y.sum())",
     "stack, then unbind": "y, z = torch.stack([b, x[0]]).unbind()  #? no\nprint(y * z)",
+    "stack, taken apart by a library that is handed it": """
+        pair = torch.utils.data.TensorDataset(torch.stack([b, x[5]]))  #? unknown in one piece
+        print(pair[0], pair[1])
+        """,
+    "stack, taken apart by a function of the program's that is handed it": """
+        def range_of(pair):
+            return pair[1] - pair[0]
+        print(range_of(torch.stack([b, x[5]])))  #? no
+        """,
     "stack, read as one": "y = torch.stack([b, x[5]])  #? yes in one piece\nprint(y.sum())",
     "stack along another dimension": "y = torch.stack(x.unbind(1), 1)  #? no\nprint(y.sum())",
     "split, then cat": "y = torch.cat(x.split(2))  #? no\nprint(y.sum())",

@@ -90,3 +90,48 @@ def test_a_loop_variable_is_asked_for_those_that_have_no_better_name(tmp_path):
 def test_what_might_have_got_a_gradient_counts(text, rows, tmp_path):
     recording = record_program(text, tmp_path)
     assert {one.name: one.status for one in recording.gradients} == rows
+
+
+TWO_MODELS = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+hull, sail = nn.Linear(3, 4), nn.Linear(4, 1)
+spare = nn.Linear(4, 1)
+trims = torch.optim.SGD(hull.parameters(), lr=0.1)
+{more}
+for _ in range(3):
+    sail(hull(torch.randn(5, 3))).mean().backward()
+    trims.step()
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "then"),
+    [
+        ("sets = torch.optim.SGD(sail.parameters(), lr=0.1)", "sets.zero_grad()"),
+        ("sets = torch.optim.SGD(sail.parameters(), lr=0.1)", "sets.zero_grad(), sets.step()"),
+        ("", "pass"),
+        ("", "raise SystemExit(1)"),
+        ("", "raise ValueError"),
+    ],
+)
+def test_what_backward_gave_a_gradient_got_one(more, then, tmp_path):
+    recording = record_program(TWO_MODELS.format(more=more, then=then), tmp_path)
+    names = {f"{one}.{kind}" for one in ("hull", "sail") for kind in ("weight", "bias")}
+    assert {one.name: one.status for one in recording.gradients} == dict.fromkeys(names, "reached")
+
+
+def test_what_backward_never_gave_a_gradient_got_none(tmp_path):
+    text = TWO_MODELS.format(
+        more="sets = torch.optim.SGD([*sail.parameters(), *spare.parameters()], lr=0.1)",
+        then="sets.step()",
+    )
+    rows = {one.name: one.status for one in record_program(text, tmp_path).gradients}
+    assert {name for name, status in rows.items() if status == "none"} == {
+        "spare.weight",
+        "spare.bias",
+    }
+    assert len(rows) == 6

@@ -83,6 +83,10 @@ weight.long()
 torch.as_tensor(weight)
 torch.tensor([weight[0], weight[1]])
 torch.rand(3).clone()
+weight.new_tensor([1.0, 2.0, 3.0])
+torch.rand(3).new_tensor([weight[0], weight[1]])
+weight.to(marks)
+marks.to(weight)
 """
 
 
@@ -90,5 +94,24 @@ def test_a_gradient_is_cut_only_where_there_is_one(tmp_path):
     copies = record_program(WITH_AND_WITHOUT_A_GRAPH, tmp_path).copies
     assert {one.site.line: one.gradient for one in copies} == {
         5: "none", 6: "none", 8: "none", 9: "cuts", 10: "keeps", 11: "cuts", 12: "cuts",
-        13: "keeps", 14: "cuts", 15: "none",
+        13: "keeps", 14: "cuts", 15: "none", 16: "none", 17: "cuts", 18: "cuts", 19: "none",
     }  # fmt: skip
+
+
+OF_A_LIST = """\
+import torch
+
+depths = torch.rand(3) * 2
+levels = depths.new_tensor([0.1, 0.2, 0.3])
+print((depths - levels).sum())
+same = depths.new_tensor(depths)
+print((depths - same).sum())
+"""
+
+
+def test_what_is_made_of_a_list_takes_nothing_of_the_tensor_that_makes_it(tmp_path):
+    copies = record_program(OF_A_LIST, tmp_path).copies
+    assert {one.site.line: one.reason for one in copies} == {
+        4: "",
+        6: "line 7 compares it with `depths`",
+    }

@@ -199,7 +199,7 @@ class Edges:
             memory = self._flow.memory(operand)
             # A view takes on the values of the part that it shows, and of no other.
             shown = [one for one in results if one.storage == operand.storage] or [operand]
-            producer = values.producer(operand.tensor, position)
+            producer = self._producer(operand, shown, position)
             if producer == UNKNOWN and operand.storage != UNKNOWN:
                 # A tensor that came about unheard: most likely from the latest one on its memory.
                 producer = values.returned(memory, self._first_seen(operand.tensor, position))
@@ -207,6 +207,17 @@ class Edges:
             for writer, written in values.writers(memory, position, producer):
                 if any(may_overlap(one, written) for one in shown):
                     yield writer, place
+
+    def _producer(self, operand: Operand, shown: Sequence[Operand], position: int) -> int:
+        """Return which event made a tensor or wrote of it what is shown, among its last writes."""
+        before, tensor = position, operand.tensor
+        for _ in range(_REGIONS):
+            before = self._values.producer(tensor, before)
+            event = self._events[before] if before != UNKNOWN else None
+            written = [one for one in event.writes if one.tensor == tensor] if event else []
+            if not written or any(may_overlap(one, other) for one in shown for other in written):
+                break
+        return before
 
     def _first_seen(self, tensor: int, position: int) -> int:
         """Return the event that met a tensor first, or another one that met it before that."""

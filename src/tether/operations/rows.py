@@ -319,13 +319,14 @@ ROWS: dict[str, Row] = _joined(
     _each(
         "size dim numel element_size storage_offset"
         " is_floating_point is_complex ndimension nelement __len__ __hash__ get_device is_pinned"
-        " is_inference storage untyped_storage typed_storage has_names _is_view __dir__"
+        " is_inference untyped_storage typed_storage has_names _is_view __dir__"
         " is_same_size is_conj is_neg result_type can_cast __dlpack_device__ is_signed is_shared"
         " is_sparse sparse_dim dense_dim is_coalesced qscheme storage_type is_set_to"
         " is_nonzero_static get_default_dtype _is_zerotensor is_distributed"
         " _has_compatible_shallow_copy_type is_tensor is_storage promote_types",
         silent=True,
     ),
+    _each("storage volatile.__set__", warns=True),
     # Recorded where they enter the engine, with their hooks.
     _each("backward autograd.grad", silent=True),
 )

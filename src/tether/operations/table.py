@@ -144,6 +144,7 @@ class Operation:
 
     notes: Notes = ""  # what is recorded of its calls beside what they read, returned and wrote
     silent: bool = False  # asks a shape, a dtype, a device: says nothing about ties
+    warns: bool = False  # says nothing about ties, and warns the line that calls it
 
     @property
     def chooses(self) -> bool:

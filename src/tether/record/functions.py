@@ -99,7 +99,7 @@ class Function:
         self.writes = _writes(row)
         self.onto = self.writes and row.pointwise and not row.random  # may read what it writes
         self.followed = _is_followed(self)
-        self.untied = False  # it neither takes nor gives tensors: without an event, but an error's
+        self.untied = False  # it gives and changes no tensors: without an event, but an error's
         # Nothing but reads, results and moved versions to tell of it.
         self.plain = not (
             self.exits
@@ -138,7 +138,8 @@ def _writes(row: Operation) -> bool:
 def learn(func: Any) -> Function:
     """Classify a function as handed to ``__torch_function__``."""
     what = _classified(func)
-    what.untied = _is_untied(func) and not (what.special or what.switches or what.followed)
+    untied = operation(what.name).warns or _is_untied(func)
+    what.untied = untied and not (what.special or what.switches or what.followed)
     if is_foreign(func):
         what.foreign = what.aside = True
     return what

@@ -107,10 +107,10 @@ class Place:
         self.number = number
         self.offset = offset
         self.called = called  # by a function of the user's: by which way is looked at
-        self.code = _wearing(code, offset)
+        self.code = wearing(code, offset)
 
 
-def _wearing(code: types.CodeType, offset: int) -> types.CodeType:
+def wearing(code: types.CodeType, offset: int) -> types.CodeType:
     """Return the code that calls a function and has the file, name and line of an instruction."""
     return _caller.replace(
         co_filename=code.co_filename,
@@ -140,7 +140,7 @@ class CodePlaces:
         """Return what to call from where nothing is recorded: a warning names the line above it."""
         known = self._passed.get(offset)
         if known is None:
-            known = self._passed[offset] = _wearing(self.code, offset)
+            known = self._passed[offset] = wearing(self.code, offset)
         return known
 
     def position(self, offset: int) -> _Position:

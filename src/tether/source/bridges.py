@@ -197,7 +197,7 @@ class _Text:
             fit = same_way(known, way)
             for one, via in held.items() if fit is not Fit.NOT else ():
                 doubtful = one.mixed or fit is Fit.PERHAPS or self._flow.full
-                found[one.exit][one.way] = doubtful and found[one.exit].get(one.way, True)
+                found[one.exit][one.way] = doubtful or found[one.exit].get(one.way, False)
                 names.setdefault(one.exit, via)
         return {one: _Join(frozenset(ways.items()), names[one]) for one, ways in found.items()}
 

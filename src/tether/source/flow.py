@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from tether.source.held import (
@@ -105,7 +106,8 @@ class Flow:
     def _begin(self) -> None:
         self.reached: dict[int, dict[Way, Held]] = {}  # entry -> the way to it -> exits
         self.store: dict[tuple[object, ...], Held] = {}
-        self.grown: set[str] = set()  # names and attributes whose holdings grew in this round
+        # Attributes, and names by their scopes, whose holdings grew in this round.
+        self.grown: dict[object, set[str]] = defaultdict(set)
         self.again: set[tuple[int, Way]] = set()  # runs that are to be walked in the next round
         self.runs = {one.key: one for one in (Run(each, each.alone) for each in self.scopes.all)}
 
@@ -125,24 +127,29 @@ class Flow:
             walks += len(waiting)
             if walks > max(MOST_WALKS, 4 * len(self.scopes.all)) and not self.full:
                 return False
-            self.grown, self.again = set(), set()
+            self.grown, self.again = defaultdict(set), set()
             for run in waiting:
                 _FunctionWalk(self, run).walk()
             waiting = [
                 run
                 for key, run in self.runs.items()
-                if key in self.again or run.scope.mentions & self.grown
+                if key in self.again or self._concerns(run.scope)
             ]
             if not waiting:
                 break
         return True
+
+    def _concerns(self, scope: Scope) -> bool:
+        """Whether an attribute, or a name of its own or from around it, grew that it mentions."""
+        owners = ("attribute", *map(id, scope.around))
+        return any(not scope.mentions.isdisjoint(self.grown.get(one, ())) for one in owners)
 
     # -- what crosses functions
 
     def add(self, key: tuple[object, ...], held: Held, name: str) -> None:
         """Add to what is kept under `key`; remember `name` when something was new."""
         if held and grows(self.store.setdefault(key, {}), held):
-            self.grown.add(name)
+            self.grown[key[0]].add(name)
 
     def get(self, key: tuple[object, ...]) -> Held:
         """Return what is kept under `key`."""
@@ -419,6 +426,8 @@ class _FunctionWalk:
         if name in SHAPES:
             return {}
         known = self.flow.get(("attribute", name))
+        if len({(one.exit, one.way) for one in known}) > 1:  # perhaps not all to one object
+            known = {one._replace(mixed=True): via for one, via in known.items()}
         if isinstance(node.value, ast.Name):
             return named(known or unnamed(held), f"{node.value.id}.{name}")
         return named(joined(unnamed(held), known), name)
@@ -442,11 +451,9 @@ class _FunctionWalk:
     def name(self, name: str) -> Held:
         if name in self.local:
             return self.local[name]
-        scope: Scope | None = self.scope
-        while scope is not None:
+        for scope in self.scope.around:
             if held := self.flow.get((id(scope), "name", name)):
                 return held
-            scope = scope.parent
         return {}
 
     def entered(self, node: ast.AST, held: Held) -> None:
@@ -565,4 +572,5 @@ def _from_python(name: str, given: list[Held], *, starred: bool) -> Held | None:
 def _add_to(known: dict[str, Held], more: Mapping[str, Held]) -> None:
     """Add to what names can hold."""
     for name, held in more.items():
-        known[name] = joined(known.get(name, {}), held)
+        before = known.get(name)
+        known[name] = joined(before, held) if before and held is not before else held

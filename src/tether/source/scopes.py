@@ -10,6 +10,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tether.source.held import Way
 from tether.source.syntax import Function
@@ -41,6 +42,11 @@ class Scope:
     def alone(self) -> Way:
         """The way of a run of which no caller is known; a module's own code has none."""
         return () if self.parent is None else ROOT
+
+    @cached_property
+    def around(self) -> list[Scope]:
+        """Itself and the functions that it stands in, the innermost first, and their module."""
+        return [self, *(self.parent.around if self.parent is not None else ())]
 
 
 class Scopes:

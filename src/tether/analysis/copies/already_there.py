@@ -18,6 +18,7 @@ import numpy as np
 from tether.analysis.copies.gives_back import computes, leads_back
 from tether.analysis.copies.layouts import remapped, same_strides
 from tether.analysis.copies.other_processes import OtherProcesses
+from tether.analysis.dataflow import values_read
 from tether.analysis.history import History
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import OUT, RAISED, Event, Operand, Same, Taken
@@ -283,12 +284,13 @@ def copied(history: History, position: int) -> tuple[Operand, Operand] | None:
     """Return (source, copy) when an event gave a tensor as it is in memory of its own."""
     event = history.events[position]
     row = operation(event.operation)
-    if not row.copies or event.raised or not event.reads or not event.results:
+    read = values_read(event)
+    if not row.copies or event.raised or not read or not event.results:
         return None
     if event.writes or row.writes:
         pair = _filled(history, position)
     else:
-        pair = (event.reads[-1 if 0 in row.template else 0], event.results[0])
+        pair = (event.reads[read[0]], event.results[0])
     return pair if pair is not None and _as_it_is(history, *pair) else None
 
 

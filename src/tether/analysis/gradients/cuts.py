@@ -179,6 +179,7 @@ class Cuts:
         return (
             bool(read and not same)
             and not gives_graph(event)
+            and self._has_values_of_leaves(way.at)
             and self._history.inside(event, "function") < 0
             and (
                 operation(event.operation).exports
@@ -186,6 +187,24 @@ class Cuts:
                 or way.numbers
             )
         )
+
+    def _has_values_of_leaves(self, at: int) -> bool:
+        """Whether a call read values that came from a leaf, as far as is known.
+
+        Of a memory that was written in parts each part has the graph, also one with a constant.
+        """
+        flow, waiting, seen = self._history.flow, [at], {at}
+        while waiting:
+            at = waiting.pop()
+            for edge in flow.edges[at] if flow.carries[at] else ():
+                if edge.operand is None or not has_graph(self._history, edge.operand):
+                    continue
+                if edge.operand.leaf or edge.source < 0 or not flow.carries[edge.source]:
+                    return True
+                if edge.source not in seen:
+                    seen.add(edge.source)
+                    waiting.append(edge.source)
+        return False
 
     def _edges(self, at: int) -> Iterator[Edge]:
         """Yield what went into a call, but for what a parameter had got of itself.

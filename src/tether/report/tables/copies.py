@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from tether.analysis.dataflow import values_read
 from tether.facts import Event, Operand, Site, Trace
 from tether.operations.table import operation
 from tether.regions import element_size
@@ -168,12 +169,11 @@ def _memory(event: Event, known: set[int]) -> Memory:
 
 def _gradient(event: Event) -> Gradient:
     """Say whether a gradient could flow from the result back to what was read."""
-    filled = event.operation == "copy_"
-    given = [one for one in event.reads[filled:] if one.requires_grad]
+    given = [event.reads[at] for at in values_read(event) if event.reads[at].requires_grad]
     if not given:
         return "none"
     row = operation(event.operation)
-    out = event.writes if filled else event.results
+    out = event.writes if event.operation == "copy_" else event.results
     tracked = [one for one in out if one.requires_grad]
     same = {one.tensor for one in given}
     kept = any(not one.leaf or one.tensor in same for one in tracked)

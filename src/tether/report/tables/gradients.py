@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.training.unmoved import Training
-from tether.facts import UNKNOWN, Gradients, TensorId, Trace
+from tether.facts import UNKNOWN, Gradients
 from tether.finding import Finding
 
 Status = Literal["reached", "zero", "none"]
@@ -33,11 +33,11 @@ _OF_COST = frozenset({"needless-copy", "slow-copy", "repeated-transfer", "storag
 
 
 def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradient]:
-    """Return a row for each parameter that an optimizer holds, by name.
+    """Return a row for each parameter that an optimizer holds or backward gave a gradient, by name.
 
     Judged where the optimizer was about to step, since many programs clear gradients at the end;
-    where nothing stepped, after each backward pass, and for all that the program trains. One that
-    no optimizer holds, and that a finding is about, has a row as well.
+    what had none there, after each backward pass. Without an optimizer, all that the program
+    trains.
     """
     trace = history.trace
     trained = any(one.moment in ("step", "backward") for one in trace.gradients)
@@ -47,7 +47,7 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
     training = history.get(Training)
     numbered = [(n, one) for n, one in enumerate(findings) if one.slug not in _OF_COST]
     why = {tensor: n for n, one in reversed(numbered) for tensor in one.tensors}
-    seen = _statuses(history, names) | _of_none(history, why, names)
+    seen = _statuses(history, names)
     rows = [
         Gradient(
             names.get(tensor, f"parameter {tensor}"),
@@ -67,20 +67,23 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
 
 def _statuses(history: History, names: Mapping[int, str]) -> dict[int, Counter[str]]:
     """Return what the gradient of each parameter was seen to be, and how often."""
-    trace, held = history.trace, history.held
-    if not trace.gradients:
-        return {}
-    judged = held or names.keys()
-    seen: dict[int, Counter[str]] = {tensor: Counter() for tensor in held}
-    for moment in _judged_at(trace):
-        for tensor, status in moment.status.items():
-            if tensor in judged:
-                seen.setdefault(tensor, Counter())[status] += 1
+    looks, held = history.trace.gradients, history.held
+    given = _seen(looks, "backward")
+    judged = _seen(looks, "step") or given or _seen(looks)
+    seen = {one: judged.get(one, Counter()) for one in held or judged.keys() & names.keys()}
+    for tensor in _parameters(history, names) & given.keys():
+        if _status(seen.get(tensor, ())) == "none" != _status(given[tensor]):
+            seen[tensor] = given[tensor]
     return {
         tensor: statuses
         for tensor, statuses in seen.items()
         if tensor in held or statuses.keys() != {"none"} or _is_trained(history, tensor)
     }
+
+
+def _parameters(history: History, names: Iterable[int]) -> set[int]:
+    """Return what an optimizer holds, and the parameters that have a name."""
+    return history.held | {one for one in names if history.is_parameter(one)}
 
 
 def _is_trained(history: History, tensor: int) -> bool:
@@ -100,29 +103,14 @@ def _is_trained(history: History, tensor: int) -> bool:
     )
 
 
-def _of_none(
-    history: History, told: Collection[int], names: Mapping[int, str]
-) -> dict[int, Counter[str]]:
-    """Return what backward gave to parameters of modules that no optimizer holds, of some told."""
-    left = [
-        one
-        for one in told
-        if one not in history.held and one in names and history.is_parameter(one)
-    ]
-    looks = [look.status for look in history.after_backward]
-    seen = {
-        one: Counter(str(look[one]) for look in looks if one in look) for one in map(TensorId, left)
-    }
-    return {int(one): found for one, found in seen.items() if found.keys() - {"none"}}
-
-
-def _judged_at(trace: Trace) -> list[Gradients]:
-    """Return the looks at gradients that count: before a step, else after a backward pass."""
-    for moment in ("step", "backward"):
-        found = [one for one in trace.gradients if one.moment == moment]
-        if found:
-            return found
-    return trace.gradients
+def _seen(looks: Sequence[Gradients], *moments: str) -> dict[int, Counter[str]]:
+    """Return what each gradient was at the looks of some moments, or of all, and how often."""
+    seen: dict[int, Counter[str]] = defaultdict(Counter)
+    for look in looks:
+        if not moments or look.moment in moments:
+            for tensor, status in look.status.items():
+                seen[tensor][status] += 1
+    return seen
 
 
 def _times(seen: Counter[str], status: str) -> int:

@@ -126,14 +126,16 @@ def block(found: Sequence[TieRow], folder: str, most: int | None = MANY_TIES) ->
 
 
 def _cells(tie: ActedTie, folder: str) -> tuple[Phrase, ...]:
-    home = (tie.writes or tie.since or tie.reads)[0].file if tie.sites else ""
+    written = tie.writes or tie.perhaps
+    home = written[0].file if written else ""
+    before = (written or tie.since)[0].file if written or tie.since else ""
     return (
         Phrase(shortened(joint_name(tie.shows).strip("`")), "code"),
         Phrase(_written(tie, folder), "place"),
-        Phrase(_SHORT.get(tie.operation, shown(tie.operation)) if tie.writes else "an array"),
+        Phrase(_SHORT.get(tie.operation, shown(tie.operation)) if tie.writes else "not PyTorch"),
         Phrase(shortened(tie.through.strip("`")), "code"),
         Phrase(_place(tie.since, home, folder), "place"),
-        Phrase(_place(tie.reads, home, folder), "place"),
+        Phrase(_place(tie.reads, before, folder), "place"),
     )
 
 

@@ -119,6 +119,14 @@ class Judge(CopyQuestion):
             return self._relied(parts, at, text, rounds=relied.rounding != UNKNOWN)
         if not (relied.used or copied.part or same_layout(copied.source, copied.copy)):
             return WhyNeeded("unknown", "its layout is another, and nothing was seen to read it")
+        return self._taken_whole(copied)
+
+    def _taken_whole(self, copied: Copied) -> WhyNeeded | None:
+        """Ask whether a library was handed tensors in one piece: the program cannot part them."""
+        for at in self._index.reads[copied.copy.tensor] if copied.part else ():
+            event = self._history.events[at]
+            if at > copied.position and event.inner not in (UNKNOWN, event.site):
+                return WhyNeeded("unknown", "a library's function takes it in one piece", at)
         return None
 
     def _relied(self, parts: Sequence[Copied], at: int, text: str, *, rounds: bool) -> WhyNeeded:
