@@ -166,12 +166,20 @@ class Ties:
         pieces = {link.source for link in self._sharing.chain(act.through)}
         copied = any(_looks_like_a_copy(events[at]) for at in act.since)
         by_library = write is not None and write.inner != write.site and write.operation != "step"
-        in_piece = not copied and act.place.tensor in pieces
+        in_piece = not copied and act.place.tensor in pieces and not self._was_handed(act)
         return Standing(
             self._reason(act, copied=copied),
             read=read is not None and read.inner == read.site,
             meant=by_library or in_piece or _unseen_before(self._history, act),
         )
+
+    def _was_handed(self, act: Act) -> bool:
+        """Whether another function than the one that writes it took the piece that is written."""
+        write, made = self._writer(act), self._history.made_at(act.through)
+        if write is None or made < 0:
+            return False
+        lines = (self._history.site_of(one) for one in (write, self._history.events[made]))
+        return len({(one.file, one.function) for one in lines}) > 1
 
     def _reason(self, act: Act, *, copied: bool) -> TieReason:
         if act.place.array != UNKNOWN or act.through == UNKNOWN:

@@ -39,6 +39,7 @@ from tether.verdicts.alias_write.summands import summands
 from tether.verdicts.alias_write.taken_for_several import taken_for_several
 from tether.verdicts.alias_write.two_owners import two_owners
 from tether.verdicts.alias_write.views_taken_again import views_taken_again
+from tether.verdicts.alias_write.views_that_follow import views_that_follow
 from tether.verdicts.alias_write.written_below import written_below
 
 SILENT = {
@@ -68,7 +69,7 @@ _LAWS = (
     given_back, sometimes_shared, written_below, given_parameter, given_again, one_buffer,
 )  # fmt: skip
 
-_LAST = (second_names, kept_in_some_runs, views_taken_again, one_for_each)
+_LAST = (second_names, kept_in_some_runs, views_taken_again, one_for_each, views_that_follow)
 """Laws that speak of what no other one has spoken of."""
 
 

@@ -1,0 +1,72 @@
+"""Views that a write to what they are of changed before they were read: part of `alias-write`.
+
+``first = root[0]; root.sub_(low)``, ``last = beam.last(); last[unknown] = 0``: a view is a window,
+and most windows are meant. So a tie of one is told of as a note, and only where somebody had seen
+the values that were written over, the program's own line did so, and another line reads what shows
+them. Nothing is said of what is written in its turn: both are there to write one memory by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.analysis.history import History
+from tether.analysis.sharing.shared_memory import Sharing
+from tether.analysis.sharing.standing import TieReason
+from tether.analysis.ties import ActedTie, Ties
+from tether.finding import At, CallOf, Claim, Repair, Segment, Step, say
+from tether.verdicts.alias_write.telling import written
+
+
+def views_that_follow(history: History) -> Iterator[Claim]:
+    """Yield a note for each tie between a tensor and a view of it that is worth a look."""
+    for tie in history.get(Ties).found:
+        standing = tie.standing
+        if tie.kind != "tensor" or standing.reason is not TieReason.VIEW or standing.plain:
+            continue
+        if tie.since and tie.writes and tie.reads and not _is_written(history, tie):
+            yield _claim(history, tie)
+
+
+def _is_written(history: History, tie: ActedTie) -> bool:
+    """Whether what shows a change is written itself as well, or something made of it."""
+    sharing, write = history.get(Sharing), history.events[tie.write].writes[0]
+    writes = sharing.writes.get(history.flow.memory(write))
+    writers = {one.operand.tensor for one in writes}
+    behind = {link.source for one in writers for link in sharing.chain(one)}
+    behind -= {link.source for link in sharing.chain(write.tensor)}
+    return not writers.union(behind).isdisjoint(tie.tensors)
+
+
+def _claim(history: History, tie: ActedTie) -> Claim:
+    write = history.events[tie.write]
+    parts = {
+        "shows": Segment(_quoted(tie.shows[0]), "name"), "by": Segment(_quoted(tie.through), "name"),
+        "since": At(tie.since[0]), "call": CallOf(tie.write), "write": At(tie.writes[0]),
+        "read": At(tie.reads[0]),
+    }  # fmt: skip
+    return Claim(
+        tensors=(*tie.tensors, write.writes[0].tensor),
+        cause=("view that follows", tie.since[0]),
+        site=tie.since[0],
+        operation=write.operation,
+        severity="note",
+        message=say(
+            "{shows} and {by} share memory from {since} on: {call} at {write} wrote to {by}, so"
+            " {read} read changed values from {shows}.",
+            **parts,
+        ),
+        story=(
+            Step("shared", tie.since[0], say("a view, and no copy")),
+            written(history, tie.write),
+            Step("read", tie.reads[0], say("{shows} is read with what was written", **parts)),
+        ),
+        repair=Repair(say("If {shows} is to keep what it was, keep a copy at {since}: .clone().",
+                      **parts)),
+        count=tie.times,
+        calls=(tie.write,),
+    )  # fmt: skip
+
+
+def _quoted(name: str) -> str:
+    return name if "`" in name or " " in name else f"`{name}`"
