@@ -174,9 +174,13 @@ class Ties:
         )
 
     def _was_handed(self, act: Act) -> bool:
-        """Whether another function than the one that writes it took the piece that is written."""
+        """Whether another function than the one that writes it took the piece that is written.
+
+        Not where an object keeps the piece: it has it to write it.
+        """
         write, made = self._writer(act), self._history.made_at(act.through)
-        if write is None or made < 0:
+        kept = any(len(steps_in(one)) > 1 for one in self._history.names_of(act.through))
+        if write is None or made < 0 or kept:
             return False
         lines = (self._history.site_of(one) for one in (write, self._history.events[made]))
         return len({(one.file, one.function) for one in lines}) > 1

@@ -14,18 +14,24 @@ from tether.analysis.history import History
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.sharing.standing import TieReason
 from tether.analysis.ties import ActedTie, Ties
+from tether.facts import Site
 from tether.finding import At, CallOf, Claim, Repair, Segment, Step, say
 from tether.verdicts.alias_write.telling import written
 
 
 def views_that_follow(history: History) -> Iterator[Claim]:
-    """Yield a note for each tie between a tensor and a view of it that is worth a look."""
+    """Yield a note for each tie between a tensor and a view of it that is worth a look.
+
+    Not for a write of which another tie tells that looks less meant.
+    """
+    told = set[Site]()
     for tie in history.get(Ties).found:
-        standing = tie.standing
-        if tie.kind != "tensor" or standing.reason is not TieReason.VIEW or standing.plain:
-            continue
-        if tie.since and tie.writes and tie.reads and not _is_written(history, tie):
+        view = tie.kind == "tensor" and tie.standing.reason is TieReason.VIEW
+        looked_at = view and not tie.standing.plain and tie.since and tie.writes and tie.reads
+        if looked_at and told.isdisjoint(tie.writes) and not _is_written(history, tie):
             yield _claim(history, tie)
+        elif not view:
+            told.update(tie.writes)
 
 
 def _is_written(history: History, tie: ActedTie) -> bool:
@@ -41,9 +47,9 @@ def _is_written(history: History, tie: ActedTie) -> bool:
 def _claim(history: History, tie: ActedTie) -> Claim:
     write = history.events[tie.write]
     parts = {
-        "shows": Segment(_quoted(tie.shows[0]), "name"), "by": Segment(_quoted(tie.through), "name"),
-        "since": At(tie.since[0]), "call": CallOf(tie.write), "write": At(tie.writes[0]),
-        "read": At(tie.reads[0]),
+        "shows": Segment(_quoted(tie.shows[0]), "name"),
+        "by": Segment(_quoted(tie.through), "name"), "since": At(tie.since[0]),
+        "call": CallOf(tie.write), "write": At(tie.writes[0]), "read": At(tie.reads[0]),
     }  # fmt: skip
     return Claim(
         tensors=(*tie.tensors, write.writes[0].tensor),
