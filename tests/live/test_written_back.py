@@ -101,6 +101,43 @@ if weight.sum() > 100:
 weight.copy_(backup)
 print(weight)
 """,
+    "the best that there was, put back when it was the last": """\
+weight, best, kept = torch.rand(5), 1e9, torch.empty(5)
+for step in range(6):
+    weight.mul_(0.5)
+    now = weight.sum().item()
+    if now < best:
+        best = now
+        kept.copy_(weight)
+weight.copy_(kept)
+print(weight)
+""",
+    "the best of one round": """\
+weight, best, kept = torch.rand(5), 1e9, torch.empty(5)
+now = weight.sum().item()
+if now < best:
+    kept.copy_(weight)
+weight.copy_(kept)
+print(weight)
+""",
+    "what one method keeps and another one brings back": """\
+class Shadow:
+    def __init__(self, weight):
+        self.kept = torch.empty_like(weight)
+
+    def store(self, weight):
+        self.kept.copy_(weight)
+
+    def restore(self, weight):
+        weight.copy_(self.kept)
+
+
+weight = torch.rand(5)
+shadow = Shadow(weight)
+shadow.store(weight)
+shadow.restore(weight)
+print(weight)
+""",
     "borders of a field": """\
 field = torch.rand(6, 6)
 for _ in range(3):

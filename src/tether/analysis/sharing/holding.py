@@ -211,7 +211,7 @@ class Holding:
         """Return the last calls before one that could have copied a tensor, and gave it back."""
         if self._same is None:
             self._same = defaultdict(list)
-            for at, event in enumerate(self._history.events):
+            for at, event in self._history.events.where(_may_copy):
                 if event.reads and event.results and _gives_back(event):
                     self._same[event.results[0].tensor].append(at)
         return [at for at in self._same.get(tensor, ()) if at < before][-3:]
@@ -264,11 +264,14 @@ def _same_name(one: Holder, by: Holder | None) -> bool:
     )
 
 
+def _may_copy(name: str) -> bool:
+    row = operation(name)
+    return bool(row.copies or row.regroups or row.same)
+
+
 def _gives_back(event: Event) -> bool:
     """Whether a call that could have copied gave back the tensor that it was given."""
-    row = operation(event.operation)
-    copied = row.copies or row.regroups or row.same
-    return bool(copied) and event.reads[0].tensor == event.results[0].tensor and not event.writes
+    return event.reads[0].tensor == event.results[0].tensor and not event.writes
 
 
 def written_text(site: Site, event: Event) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
+
+import numpy as np
 
 from tether.analysis.gradients.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.history import History
@@ -196,7 +198,7 @@ def _how(history: History, tensors: list[int], *, several: bool) -> Sentence:
     recorded = "in the calls that were recorded" if history.in_part else ""
     if any(map(uses.any, tensors)):
         return say("{its} values were used, but not for the loss", its=its)
-    kept = next((uses.kept[one] for one in tensors if one in uses.kept), None)
+    kept = next((line for line in map(uses.kept, tensors) if line != UNKNOWN), None)
     if kept is None:
         return say("nothing {ever} used {it}", ever=recorded or "ever", it=it)
     return say(
@@ -211,18 +213,24 @@ def _around(history: History, module: str, tensors: list[int], made: Site) -> It
     backward = history.backwards[-1]
     yield Step("loss", history.events[backward].site, say("this loss does not depend on it"))
     used = dict.fromkeys(line for tensor in tensors for line in uses.lines(tensor))
-    rows = Counter(history.site_of(one).row for one in history.events)
     for line in list(used)[:MOST_LINES]:
         yield Step("read", line, say("its values are used here"))
-        if rows[line.row] < len(history.backwards):  # what always runs, nothing decides about
+        if _calls_of(history, line) < len(history.backwards):  # nothing decides what always runs
             yield from around.deciding(line)
     yield from _ended(history, tensors[0])
-    kept = uses.kept.get(tensors[0], UNKNOWN)
+    kept = uses.kept(tensors[0])
     if not used and kept != UNKNOWN:
         yield Step("read", kept, say("it is only copied, moved or saved here"))
     if not used and history.facts_of_name(tensors[0]) is not None:
         yield from around.mentioned(made, module)
     yield from islice(around.loss(backward), 1 if used else None)
+
+
+def _calls_of(history: History, line: Site) -> int:
+    """Return how many calls a line of the text made."""
+    sites = [*map(history.site, range(len(history.trace.sites)))]
+    chosen = [number for number, one in enumerate(sites) if one.row == line.row]
+    return int(np.isin(history.events.column("site"), chosen).sum())
 
 
 def _ended(history: History, tensor: int) -> Iterator[Step]:

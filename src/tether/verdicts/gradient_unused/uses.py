@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import heapq
 from typing import NamedTuple
 
 from tether.analysis.history import History
@@ -20,8 +20,25 @@ class Use(NamedTuple):
     given: int  # the tensor that the call was given: itself, or its values in another format
 
 
+class _UsesOf:
+    """The calls to which the values of one tensor went."""
+
+    def __init__(self) -> None:
+        self.sites: dict[SiteId, bool] = {}  # -> is it in the graph?
+        self.first: dict[bool, Use] = {}
+        self.kept = SiteId(UNKNOWN)  # the first line that copies, moves or saves it
+
+    def note(self, use: Use, event: Event) -> None:
+        """Take note of a call that computes with the values."""
+        graph = any(one.requires_grad for one in event.results)
+        self.first.setdefault(graph, use)
+        alike = sum(one == graph for one in self.sites.values())
+        if event.site in self.sites or alike < MOST_LINES:
+            self.sites[event.site] = self.sites.get(event.site, False) or graph
+
+
 class Uses:
-    """The calls to which values went, once an optimizer held some.
+    """The calls to which the values of a tensor went, once an optimizer held some.
 
     To be initialised, or sent to the other ranks as it is, is no use. To be copied, moved or saved
     is none either: what is made of a cast, or of a detached tensor, is.
@@ -29,47 +46,61 @@ class Uses:
 
     def __init__(self, history: History) -> None:
         first = min((history.position(one.at) for one in history.trace.optimizers), default=0)
-        self._sites: dict[int, dict[SiteId, bool]] = defaultdict(dict)  # -> is it in the graph?
-        self._first: dict[tuple[int, bool], Use] = {}
-        self.kept: dict[int, SiteId] = {}  # the first line that copies, moves or saves it
+        self._since = max(first, 0)
         self._history = history
-        of: dict[int, int] = {one: one for one in history.held | history.asked.keys()}
-        for at in range(max(first, 0), len(history.events)):
-            event = history.events[at]
-            if history.flow.carries[at] and (event.results or operation(event.operation).leaves):
-                self._note(at, event, of)
+        self._known: dict[int, _UsesOf] = {}
 
-    def _note(self, at: int, event: Event, of: dict[int, int]) -> None:
-        """Take note of a call that tensors, or their values in another format, went into."""
-        keeps = _only_keeps(event)
-        for given in _used(event) & of.keys():
-            if not keeps:
-                self._use(of[given], Use(at, given), event)
+    def _of(self, tensor: int) -> _UsesOf:
+        known = self._known.get(tensor)
+        if known is None:
+            known = self._known[tensor] = self._looked_up(tensor)
+        return known
+
+    def _looked_up(self, tensor: int) -> _UsesOf:
+        """Follow a tensor, and its values in another format, from call to call in their order."""
+        found, alike, waiting = _UsesOf(), {tensor}, list[int]()
+        self._wait_for(waiting, tensor, self._since)
+        last = UNKNOWN
+        while waiting:
+            at = heapq.heappop(waiting)
+            event = self._history.events[at]
+            gives = bool(event.results or operation(event.operation).leaves)
+            if at == last or not gives or not self._history.flow.carries[at]:
                 continue
-            self.kept.setdefault(of[given], event.site)
-            if operation(event.operation).same:
-                of.update((int(one.tensor), of[given]) for one in event.results)
+            last, used = at, _used(event) & alike
+            if used and not _only_keeps(event):
+                found.note(Use(at, min(used)), event)
+            elif used:
+                found.kept = event.site if found.kept == UNKNOWN else found.kept
+                same = operation(event.operation).same
+                for one in {int(one.tensor) for one in event.results if same} - alike:
+                    alike.add(one)
+                    self._wait_for(waiting, one, at + 1)
+        return found
 
-    def _use(self, tensor: int, use: Use, event: Event) -> None:
-        graph = any(one.requires_grad for one in event.results)
-        self._first.setdefault((tensor, graph), use)
-        known = self._sites[tensor]
-        if event.site in known or len([one for one in known.values() if one == graph]) < MOST_LINES:
-            known[event.site] = known.get(event.site, False) or graph
+    def _wait_for(self, waiting: list[int], tensor: int, since: int) -> None:
+        for at in self._history.reads_of(tensor):
+            if at >= since:
+                heapq.heappush(waiting, at)
 
     def any(self, tensor: int) -> bool:
         """Whether some call computes with a tensor."""
-        return tensor in self._sites
+        return bool(self._of(tensor).sites)
 
     def lines(self, tensor: int) -> list[Site]:
         """Return the first lines that do, those first that make a part of a graph."""
-        known = self._sites.get(tensor, {})
+        known = self._of(tensor).sites
         ordered = sorted(known, key=lambda one: not known[one])[:MOST_LINES]
         return [self._history.site(one) for one in ordered]
 
     def first(self, tensor: int) -> Use | None:
         """Return the first call that does, one that makes a part of a graph if there is one."""
-        return self._first.get((tensor, True)) or self._first.get((tensor, False))
+        first = self._of(tensor).first
+        return first.get(True) or first.get(False)
+
+    def kept(self, tensor: int) -> SiteId:
+        """Return the first line that copies, moves or saves a tensor; -1 for none."""
+        return self._of(tensor).kept
 
 
 def last_use(history: History, tensor: int) -> int:

@@ -4,16 +4,22 @@ After ``a.copy_(b)`` the line ``b.copy_(a)`` writes what is there. What each cal
 and that nothing came in between, is in the facts. Of the two writes of one assignment in the text,
 as in ``x[i], x[j] = x[j], x[i]``, `alias-write` tells; of those that a library makes, as in
 ``random.shuffle(x)``, this does.
+
+A backup that is put back is no swap, also where nothing had changed meanwhile: of a swap each run
+of one line goes with one of the other, in one function and under the same conditions.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
+from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
+from tether.source.reading import deciders
 
 _COPYING = ("__setitem__", "copy_")
 
@@ -37,6 +43,7 @@ class _Copy(NamedTuple):
 def written_back(history: History) -> Iterator[WrittenBack]:
     """Yield the first such copy of each line, with how many there are."""
     found: dict[int, WrittenBack] = {}
+    copies = Counter[int]()
     before = None
     for at, event in history.events.where(_COPYING.__contains__):
         copy = _copy(at, event)
@@ -45,7 +52,22 @@ def written_back(history: History) -> Iterator[WrittenBack]:
             first = known or WrittenBack(before.at, at, 0)
             found[event.site] = first._replace(times=first.times + 1)
         before = copy
-    yield from (one for one in found.values() if history.site_of(history.events[one.second]).user)
+        copies[event.site] += 1
+    yield from (one for one in found.values() if _is_swap(history, one, copies))
+
+
+def _is_swap(history: History, found: WrittenBack, copies: Counter[int]) -> bool:
+    """Whether two lines of the program make their copies in pairs, whatever happens."""
+    sites = [history.events[at].site for at in (found.first, found.second)]
+    first, second = (history.site(one) for one in sites)
+    if not second.user or sites[0] == sites[1]:
+        return second.user
+    source = history.get(Surroundings).source(second.file)
+    return (
+        copies[sites[0]] == copies[sites[1]]
+        and (first.file, first.function) == (second.file, second.function)
+        and deciders(source, first.line) == deciders(source, second.line)
+    )
 
 
 def _copy(at: int, event: Event) -> _Copy | None:
