@@ -13,7 +13,7 @@ from tether.analysis.copies.needs.words import CopyQuestion
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import ALL, operation
-from tether.source.calls import lists_parts
+from tether.source.calls import fixed, lists_parts
 from tether.source.written_out import joins_as_many, joins_each, takes_the_same
 
 
@@ -28,10 +28,10 @@ class DecidedByValues(CopyQuestion):
         made = max(self.chosen_by(copied, event), self._by_data(copied, event))
         # A mask that took everything may well be such a guard; numbers say an order.
         masked = any(one.dtype == "bool" for one in event.reads)
-        if operation(event.operation).rows and not self._are_rows_set(event):
-            return WhyNeeded(
-                "unknown", "the numbers that it is given may be others", copied.position
-            )
+        rows = operation(event.operation).rows and not self._are_rows_set(event)
+        if rows or self._is_told_numbers(event):
+            text = "the numbers that it is given may be others"
+            return WhyNeeded("unknown", text, copied.position)
         if made < 0 or (self._index.often and not masked and self._is_repeated(copied)):
             return None
         return WhyNeeded("unknown", "what it takes hangs on the values", made)
@@ -52,6 +52,16 @@ class DecidedByValues(CopyQuestion):
         text = self._history.site_of(event).expression
         listed = text.endswith("]") and not takes_the_same(text)
         return copied.position if listed else UNKNOWN
+
+    def _is_told_numbers(self, event: Event) -> bool:
+        """Whether a call takes by an amount or a size that its text does not write out.
+
+        How much is padded, rolled or pooled is then computed of sizes: the call stands there for
+        those that do not fit.
+        """
+        row, text = operation(event.operation), self._history.site_of(event).expression
+        alone = row.chooses and len(event.reads) == 1 and not text.endswith("]")
+        return bool(alone) and (row.pools or not fixed(event.operation, text))
 
     def _makers(self, places: Sequence[Operand]) -> list[int]:
         """Return the calls that made numbers which choose, -1 for those not seen; no masks."""
