@@ -148,26 +148,28 @@ class DecidedByValues(CopyQuestion):
         more, text = pays(event, copied.source), doubt(self._history, event, copied.source)
         if more:
             return WhyNeeded("yes", more, copied.position)
-        if not text and computes(event) and self._of_parameters(copied, event):
-            text = "what else it is made of is computed of parameters, which may train"
+        if not text and computes(event):
+            text = self._may_be_others(copied, event)
         return WhyNeeded("unknown", text, copied.position) if text else None
 
-    def _of_parameters(self, copied: Copied, event: Event) -> bool:
-        """Whether another operand of a call comes from parameters: zero now, and not when trained.
+    def _may_be_others(self, copied: Copied, event: Event) -> str:
+        """Say why another operand may be neutral in this run alone; "" where nothing says so.
 
-        As what an adapter adds to its layer does, which begins with a factor of zero.
+        As what an adapter adds to its layer, which begins with a factor of zero; or a mask of what
+        goes beyond a bound, where nothing did.
         """
         others = [one for one in event.reads if one.tensor != copied.source.tensor]
         if len(others) == len(event.reads):
-            return False
-        makers = [at for one in others if (at := self._history.made_at(one.tensor)) >= 0]
-        read = [*others, *(
-            one
-            for at in makers
-            for behind in (at, *self._flow.behind(at, FAR))
-            for one in self._history.events[behind].reads
-        )]  # fmt: skip
-        return any(one.requires_grad and one.leaf for one in read)
+            return ""
+        makers = {at for one in others if (at := self._history.made_at(one.tensor)) >= 0}
+        behind = {one for at in makers for one in (at, *self._flow.behind(at, FAR))}
+        calls = [self._history.events[one] for one in behind]
+        read = [*others, *(one for call in calls for one in call.reads)]
+        if any(one.requires_grad and one.leaf for one in read):
+            return "what else it is made of is computed of parameters, which may train"
+        if any(map(_compares, calls)):
+            return "what else it is made of hangs on a comparison, which may come out otherwise"
+        return ""
 
     def coincidence(self, copied: Copied) -> WhyNeeded | None:
         """Ask of the only run of a join, or a computation: it may be given something else.
@@ -212,6 +214,12 @@ class DecidedByValues(CopyQuestion):
         if operation(event.operation).template == ALL:
             return False
         return any(self._flow.memory(one) == memory for one in event.reads)
+
+
+def _compares(event: Event) -> bool:
+    """Whether a call made truths of numbers."""
+    made = any(one.dtype == "bool" for one in event.results)
+    return made and any(one.dtype != "bool" for one in event.reads)
 
 
 def _repeats(event: Event) -> bool:
