@@ -111,6 +111,14 @@ for _ in range(4):
     target.load_state_dict(state)
     target.load_state_dict({**target.state_dict(), "bias": net.bias})
 """,
+    "what an earlier run kept over its own state: nothing, at the first start": """\
+kept = {}
+target.load_state_dict({**target.state_dict(), **kept.get("weights", {})})
+target.load_state_dict(target.state_dict() | kept)
+target.load_state_dict({name: kept.get(name, one) for name, one in target.state_dict().items()})
+for _ in range(4):
+    learn()
+""",
     "a state of the beginning, loaded anew": """\
 fresh = copy.deepcopy(net.state_dict())
 for _ in range(4):
@@ -279,6 +287,20 @@ for _ in range(3):
 @pytest.mark.parametrize("body", FOLLOWS_ITSELF.values(), ids=FOLLOWS_ITSELF)
 def test_what_is_given_its_own_values(body, tmp_path):
     check_program(FOLLOWING + body, tmp_path)
+
+
+def test_a_state_to_which_nothing_was_added_may_be_meant_to_get_something(tmp_path):
+    body = """\
+for kept in ({}, {"old.weight": 1}, {}):
+    state = net.state_dict()
+    state.update({name: one for name, one in kept.items() if name in state})
+    net.load_state_dict(state)
+    learn()
+"""
+    found = record_program(FOLLOWING + body, tmp_path).findings
+    (lost,) = [one for one in found if one.slug == "values-lost"]
+    assert lost.count == 3
+    assert "if it is to load other values" in lost.fix.text
 
 
 @pytest.mark.parametrize("body", FOLLOWS.values(), ids=FOLLOWS)

@@ -50,6 +50,13 @@ COMPUTED = {
         y = x * (x == x)  #? unknown hangs on the values
         print((y @ w).sum())
         """,
+    "a mask of what goes beyond a bound, where nothing did": """
+        limits = torch.rand(200, 1)
+        for n in range(3):
+            far = (limits > 3).float()
+            y = x * (1 - far)  #? unknown hangs on a comparison
+            print((y @ w).sum())
+        """,
     "the same call twice": "y = x.relu()\nz = y.relu()  #? no\nprint((z @ w).sum())",
     "turned round twice": "y = x.flip(0)\nz = y.flip(0)  #? no\nprint((z @ w).sum(), y[0])",
     "turned round along another dimension": "y = x.flip(0)\nz = y.flip(1)\nprint((z @ w).sum(), y[0])",

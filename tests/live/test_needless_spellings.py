@@ -57,8 +57,35 @@ SPELLINGS = {
         """,
     "padded by nothing": """
         for n in range(3):
-            y = torch.nn.functional.pad(x + n, (0, 0, 0, -x.shape[0] % 3))  #? no
+            y = torch.nn.functional.pad(x + n, (0, 0, 0, 0))  #? no
             print(y.sum())
+        """,
+    "padded to a multiple, which the size was already": """
+        for n in range(3):
+            y = torch.nn.functional.pad(x + n, (0, 0, 0, -x.shape[0] % 3))  #? unknown may be others
+            print(y.sum())
+        """,
+    "rolled by a shift that came to nothing": """
+        for n in range(3):
+            y = torch.roll(x + n, len(x) % 3, 0)  #? unknown may be others
+            print(y.sum())
+        """,
+    "pooled to the size that it had": """
+        for n in range(3):
+            y = torch.nn.functional.interpolate(x[None] + n, size=4)  #? unknown may be others
+            print(y.sum())
+        """,
+    "joined behind a cache that holds nothing yet": """
+        for n in range(3):
+            y = torch.cat([torch.empty(0, 4), x + n])
+            print(y[-6:].sum())
+        """,
+    "joined behind a cache that holds nothing at first": """
+        seen = x[:0]
+        for n in range(3):
+            y = torch.cat([seen, x + n])
+            print(y[-6:].sum())
+            seen = y[-6:]
         """,
     "padded by nothing, and by a row": """
         for n in range(3):
@@ -87,7 +114,7 @@ SPELLINGS = {
     "stack, read as one": "y = torch.stack([b, x[5]])  #? yes in one piece\nprint(y.sum())",
     "stack along another dimension": "y = torch.stack(x.unbind(1), 1)  #? no\nprint(y.sum())",
     "split, then cat": "y = torch.cat(x.split(2))  #? no\nprint(y.sum())",
-    "cat with a part of no elements": "y = torch.cat([x[:0], x])  #? no\nprint(y.sum())",
+    "cat with a part of no elements": "y = torch.cat([x[:0], x])\nprint(y.sum())",
     "parts of a list that another function filled, joined once": """
         def batches(whole):
             yield from whole.split(2)

@@ -533,6 +533,14 @@ SLOW = {
             x = x * angles(1024, 32).cos()  #! slow-copy angles(1024, 32) (note)
         print(x.sum())
     """,
+    "a mask of an area that nothing writes": """
+        import torch
+        area = torch.rand(256, 256)
+        for turn in range(12):
+            x = torch.rand(256, 256)
+            inside = (area > 0.5).float()  #! slow-copy inside (note)
+            print((x * inside).sum())
+    """,
     "a grid made for each batch": """
         import torch
         def grid(size):
@@ -859,6 +867,37 @@ SLOW = {
 }
 
 QUIET = {
+    "what is written between by `.data`, whose version says nothing": """
+        import torch
+        for day in range(3):
+            room = torch.rand(64, 4096)
+            plan = torch.zeros_like(room).uniform_(-1, 1)
+            for turn in range(8):
+                due = torch.rand(64) < 0.5
+                plan.data[due] = (plan + 0.1)[due]
+                free = torch.max(torch.min(1 - room, plan.data), 0 - room)
+                plan.data[due] = free[due]
+            print(plan.sum())
+    """,
+    "a mask of readings, none of which goes beyond its bound": """
+        import torch
+        readings = torch.rand(160, 64, 64)
+        for first in range(0, 160, 8):
+            batch = readings[first : first + 8] * 2
+            broken = (batch > 5).float()
+            print((batch.exp() * (1 - broken)).sum())
+        for first in range(0, 160, 8):
+            broken = (readings[first : first + 8] > 5).float()
+            print((torch.rand(8, 64, 64) * broken).sum())
+    """,
+    "a mask of lengths, which are all the longest": """
+        import torch
+        texts = [["word"] * 512 for _ in range(160 * 12)]
+        for first in range(0, len(texts), 160):
+            lengths = torch.tensor([len(one) for one in texts[first : first + 160]])
+            shown = (torch.arange(512) < lengths[:, None]).float()
+            print((torch.rand(160, 512) * shown).sum())
+    """,
     "a table that is counted up, and asked for the next place": """
         import torch
         table, pixels = torch.zeros(5, 5), torch.randint(0, 5, (1500, 2))

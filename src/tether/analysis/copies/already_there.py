@@ -340,9 +340,9 @@ def shown_by(event: Event) -> Iterator[tuple[Operand, Operand]]:
         strides = _expanded(event.reads[0], result.shape)
         if strides is not None:
             yield event.reads[0]._replace(shape=result.shape, strides=strides), result
-    sources = [one for one in event.reads if 0 not in one.shape]
-    if row.joins and sources:
-        yield from _side_by_side(event, sources, result)
+    # A part without elements was none this time alone: a cache that is filled later.
+    if row.joins and not any(0 in one.shape for one in event.reads):
+        yield from _side_by_side(event, event.reads, result)
 
 
 def _side_by_side(
@@ -454,8 +454,6 @@ def _together(parts: Sequence[_Part], whole: Operand, dimension: int) -> Operand
     first = parts[0].source
     new, step = len(first.shape) < len(whole.shape), whole.strides[dimension]
     if len(parts) > 1:
-        if parts[1].at == parts[0].at:
-            return None  # a part without elements
         step, rest = divmod(parts[1].source.offset - first.offset, parts[1].at - parts[0].at)
         if rest or step < 0:
             return None

@@ -114,7 +114,7 @@ def _as_taken(history: History, at: int, target: Operand, source: Operand) -> bo
         pair = operands_of(history.site_of(event).expression)
         if pair is None or _plain(pair[0]) == _plain(pair[1]) or not _is_place(pair[1]):
             return False
-    elif made < 0:
+    elif made < 0 or _merges(history.site_of(event).expression):
         return False
     writes = history.writes_to(target, made) if source.tensor != target.tensor else ()
     return all(one >= at or onto_itself(history, one) for one in writes)
@@ -172,6 +172,13 @@ def _plain(text: str) -> str:
         if not isinstance(inner, ast.Attribute) or inner.attr != ("detach" if call else "data"):
             return "" if node is None else ast.unparse(node)
         node = inner.value
+
+
+def _merges(text: str) -> bool:
+    """Whether a call is given a dict that it makes: what else goes in there may be empty once."""
+    node = expression(text)
+    given = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    return isinstance(given, (ast.Dict, ast.DictComp, ast.BinOp))
 
 
 def _is_place(text: str) -> bool:

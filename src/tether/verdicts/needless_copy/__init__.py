@@ -98,11 +98,12 @@ in each of eight runs or more, and there is no gradient. A join of one tensor ma
 other data, unless the text writes its list out, and no loop fills that; or a loop joins list after
 list, and each of eight and more had one. An embedding is told of where numbers in order asked it
 for rows several times, one kept index or one that is counted off (`torch.arange`), without padding,
-bounds on norms or sparse gradients. Of
-a choice by an index, and of whole numbers that come back out of a floating-point format which does
-not have all of them, it speaks only where every run of the line was looked at; of many arrays that
-became tensors it says how many it looked at. The report's table of copies gives the reason for
-each.
+bounds on norms or sparse gradients. It says nothing of a padding, a roll or a pool by an amount
+that the text does not write out, nor of a join of which a part was empty: the call stands there for
+other sizes. Of a choice by an index, and of whole numbers that come back out of a floating-point
+format which does not have all of them, it speaks only where every run of the line was looked at; of
+many arrays that became tensors it says how many it looked at. The report's table of copies gives
+the reason for each.
 
 Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
 more, and what the same expression copies of an array that PyTorch has just given
@@ -240,6 +241,9 @@ def _of_other_runs(
             " each was made again with the source and gave the same bits, and the same gradients"
             " where it has any"
         )
+    if any(one.part for one in need.executions):
+        yield say("what reads it can read the tensors by themselves in other runs, too, whatever"
+                  " their sizes are")  # fmt: skip
     if need.single:
         yield say("the lists of other runs have one tensor each, too")
     if need.chosen or may_differ(history, copied):

@@ -17,7 +17,8 @@ from tether.analysis.history import History
 from tether.facts import COMPARED, UNKNOWN, Drawn, Entered, Event, Operand
 from tether.operations.table import operation
 from tether.regions import may_overlap
-from tether.source.calls import copied_text, fixed, listed_of
+from tether.source.calls import copied_text, fixed, listed_of, takes_tensors_alone
+from tether.source.written_out import takes_the_same
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 
 TURNS = 64
@@ -398,6 +399,8 @@ class Runs:
         position = self._history.position
         facts = ((position(one.event), one.looked) for one in self._history.trace.repeated)
         self.looked = {at: looked for at, looked in facts if at >= 0}
+        self.layouts: dict[int, int] = {}
+        """A number, for each later run, of how all lay that it was computed through."""
 
     @cached_property
     def lines(self) -> set[tuple[str, int]]:
@@ -433,7 +436,8 @@ class Runs:
     def made_of(self) -> dict[int, tuple[Operand, ...] | None]:
         """What was there at the run before of which each later run made its result.
 
-        None where that is not known: chance took part, or too many calls.
+        None where that is not known: chance took part, or too many calls; or something else was
+        made on the way, and the result was the same in spite of that: a mask that met nothing.
         """
         return {
             at: self._inputs(before, at)
@@ -455,10 +459,14 @@ class Runs:
         events, edges = self._lines.events, self._history.flow.edges
         found: dict[int, Operand] = {}
         waiting, met = [at], {at}
+        layouts = set[tuple[object, ...]]()
         while waiting:
             one = waiting.pop()
             if not self._is_certain(one) or len(met) >= FAR:
                 return None
+            if one != at and not self._is_alike(events[one]):
+                return None
+            layouts |= {(*_line(events[one]), *made[3:7]) for made in events[one].results}
             for source, operand in edges[one]:
                 if source > before and source not in met:
                     met.add(source)
@@ -469,7 +477,30 @@ class Runs:
                     found[operand.tensor] = operand
             for operand in events[one].reads if not edges.sources(one) else ():
                 found[operand.tensor] = operand
-        return tuple(found.values())
+        self.layouts[at] = hash(frozenset(layouts))
+        # Of numbers alone that are there for each run the text need not say which.
+        plain = not found or all(self._is_plain(events[one]) for one in met - {at})
+        return tuple(found.values()) if plain else None
+
+    def _is_alike(self, event: Event) -> bool:
+        """Whether a call on the way to a result gives the same each time: seen, or by its text."""
+        if self._is_compared(event) and not _is_view(event):
+            return _line(event) in self._alike
+        return not operation(event.operation).enters or takes_the_same(self._text(event))
+
+    def _is_plain(self, event: Event) -> bool:
+        """Whether a call is given nothing but tensors and constants, or its result says what."""
+        row, count = operation(event.operation), len(event.reads)
+        told = row.fresh or row.copies or self._is_compared(event) or _is_view(event)
+        return bool(told) or takes_tensors_alone(event.operation, self._text(event), count)
+
+    def _text(self, event: Event) -> str:
+        return self._history.site(event.inner if event.inner >= 0 else event.site).expression
+
+    @cached_property
+    def _alike(self) -> set[tuple[str, int, int]]:
+        """The lines whose results were the same whenever they were compared."""
+        return {_line(self._lines.events[at]) for at in self.looked}
 
     def _is_certain(self, at: int) -> bool:
         """Whether a call gives the same of the same, as far as its name tells."""
@@ -478,6 +509,11 @@ class Runs:
         if row.random or not row.known:
             return False
         return bool(event.reads) or row.fresh or row.enters
+
+
+def _is_view(event: Event) -> bool:
+    """Whether a call made nothing but views, of which it is known how they lie."""
+    return {one.storage for one in event.results} <= {one.storage for one in event.reads}
 
 
 def _line(event: Event) -> tuple[str, int, int]:

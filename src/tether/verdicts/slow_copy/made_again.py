@@ -48,7 +48,8 @@ def _same(again: Repeats, first: int) -> Slow | None:
     if few or row.random or row.blank or row.empty:
         return None
     inputs = [again.runs.made_of[at] for at in places[1:]]
-    if again.runs.own(first) and all(one == () for one in inputs):
+    alike = len({again.runs.layouts.get(at) for at in places[1:]}) == 1
+    if again.runs.own(first) and alike and all(one == () for one in inputs):
         return _of_nothing(again, first)
     known = again.judged(first) and all(_is_of_itself(again, at) for at in places[1:])
     return None if known else _of_the_same(again, places)
@@ -103,6 +104,8 @@ def _unchanged(again: Repeats, before: int, at: int) -> bool:
     """Whether a run was given what the run before was given, and nothing wrote it in between."""
     inputs, earlier = again.runs.made_of[at], again.runs.made_of[before]
     if inputs is None or earlier is None or not _new(again, before, at):
+        return False
+    if again.runs.layouts[before] != again.runs.layouts[at]:
         return False
     if {view(again, one) for one in inputs} != {view(again, one) for one in earlier}:
         return False

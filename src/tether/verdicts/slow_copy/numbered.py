@@ -77,11 +77,16 @@ class Numbered:
             array("q", self._events.operands.column(one)[self._rows].astype(np.int64).tobytes())
             for one in ("storage", "version")
         )
+        # `.data` has a version of its own: of what is ever written no version tells what is there.
+        unseen = [history.flow.memory_of(one.storage) for one in history.trace.unseen]
+        heard = history.memories[self._events.touched("writes")[1]]
+        stays = ~np.isin(history.memories[self._rows], [*np.unique(heard), *unseen])
+        self._stays: list[bool] = stays.tolist()
         for one in self._calls(calls, np.searchsorted(self._rows, rows).astype(np.int32)):
             self._look(one)
         # What served on the way is larger than what was found, and is kept as long as that.
         del self._made, self._numbers, self._recent, self._rows
-        del self._lies, self._looks, self._storages, self._versions
+        del self._lies, self._looks, self._storages, self._versions, self._stays
 
     def _calls(self, positions: Numbers, operands: Numbers) -> Iterator[_Computing]:
         """Yield calls as numbers, of which all operands are given."""
@@ -116,8 +121,9 @@ class Numbered:
         key = (call.line, call.grad_mode, call.thread, *map(self._value, call.reads), looks)
         number = self._numbers.setdefault(key, len(self._numbers))
         for place, row in enumerate(call.results):
-            storage, version = self._storages[row], self._versions[row]
-            self._made[storage] = _MadeOf(number << 8 | place, version, given)
+            if self._stays[row]:
+                storage, version = self._storages[row], self._versions[row]
+                self._made[storage] = _MadeOf(number << 8 | place, version, given)
         self._note(call.position, call.line, key, given)
 
     def _note(self, position: int, line: int, key: _Key, given: tuple[int, ...]) -> None:

@@ -17,8 +17,8 @@ def _claim(history: History, found: FromItself) -> Claim:
     event = history.events[found.write]
     parts = {"call": Code(event.site), "line": At(event.site), "n": found.times}
     message = say(
-        "{call} at {line} changes nothing of {subject}: what it copies there, {n} times in all, is"
-        " that very memory.", **parts,
+        "{call} at {line} changes nothing of {subject}: what it copies there is that very"
+        " memory, each time.", **parts,
     ) if not found.blended else say(
         "What {call} at {line} writes into {subject} is computed from the same memory alone, by"
         " another name: no value of another tensor comes in, at any of {n} times.", **parts,
@@ -74,6 +74,9 @@ def _repair(history: History, found: FromItself, *, trained: bool) -> Repair:
         return Repair(say("Take the values from the tensor that {subject} is to follow, and not"
                           " from {subject} itself; or leave {call} out.", **parts))  # fmt: skip
     copied = taken is None or operation(taken.operation).copies
+    if taken is not None and hands_out_state(history, taken) and taken.site != event.site:
+        return Repair(say("Leave {call} out; or, if it is to load other values, look why none of"
+                          " them came in.", **parts))  # fmt: skip
     if not found.blended or copied:
         return Repair(say("Leave {call} out: nothing changes by it.", **parts))
     return Repair(say("Leave {call} out, or take the values from another tensor.", **parts))

@@ -13,7 +13,7 @@ from tether.analysis.copies.needs.words import CopyQuestion
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import ALL, operation
-from tether.source.calls import lists_parts
+from tether.source.calls import fixed, lists_parts
 from tether.source.written_out import joins_as_many, joins_each, takes_the_same
 
 
@@ -28,10 +28,10 @@ class DecidedByValues(CopyQuestion):
         made = max(self.chosen_by(copied, event), self._by_data(copied, event))
         # A mask that took everything may well be such a guard; numbers say an order.
         masked = any(one.dtype == "bool" for one in event.reads)
-        if operation(event.operation).rows and not self._are_rows_set(event):
-            return WhyNeeded(
-                "unknown", "the numbers that it is given may be others", copied.position
-            )
+        rows = operation(event.operation).rows and not self._are_rows_set(event)
+        if rows or self._is_told_numbers(event):
+            text = "the numbers that it is given may be others"
+            return WhyNeeded("unknown", text, copied.position)
         if made < 0 or (self._index.often and not masked and self._is_repeated(copied)):
             return None
         return WhyNeeded("unknown", "what it takes hangs on the values", made)
@@ -52,6 +52,16 @@ class DecidedByValues(CopyQuestion):
         text = self._history.site_of(event).expression
         listed = text.endswith("]") and not takes_the_same(text)
         return copied.position if listed else UNKNOWN
+
+    def _is_told_numbers(self, event: Event) -> bool:
+        """Whether a call takes by an amount or a size that its text does not write out.
+
+        How much is padded, rolled or pooled is then computed of sizes: the call stands there for
+        those that do not fit.
+        """
+        row, text = operation(event.operation), self._history.site_of(event).expression
+        alone = row.chooses and len(event.reads) == 1 and not text.endswith("]")
+        return bool(alone) and (row.pools or not fixed(event.operation, text))
 
     def _makers(self, places: Sequence[Operand]) -> list[int]:
         """Return the calls that made numbers which choose, -1 for those not seen; no masks."""
@@ -138,26 +148,28 @@ class DecidedByValues(CopyQuestion):
         more, text = pays(event, copied.source), doubt(self._history, event, copied.source)
         if more:
             return WhyNeeded("yes", more, copied.position)
-        if not text and computes(event) and self._of_parameters(copied, event):
-            text = "what else it is made of is computed of parameters, which may train"
+        if not text and computes(event):
+            text = self._may_be_others(copied, event)
         return WhyNeeded("unknown", text, copied.position) if text else None
 
-    def _of_parameters(self, copied: Copied, event: Event) -> bool:
-        """Whether another operand of a call comes from parameters: zero now, and not when trained.
+    def _may_be_others(self, copied: Copied, event: Event) -> str:
+        """Say why another operand may be neutral in this run alone; "" where nothing says so.
 
-        As what an adapter adds to its layer does, which begins with a factor of zero.
+        As what an adapter adds to its layer, which begins with a factor of zero; or a mask of what
+        goes beyond a bound, where nothing did.
         """
         others = [one for one in event.reads if one.tensor != copied.source.tensor]
         if len(others) == len(event.reads):
-            return False
-        makers = [at for one in others if (at := self._history.made_at(one.tensor)) >= 0]
-        read = [*others, *(
-            one
-            for at in makers
-            for behind in (at, *self._flow.behind(at, FAR))
-            for one in self._history.events[behind].reads
-        )]  # fmt: skip
-        return any(one.requires_grad and one.leaf for one in read)
+            return ""
+        makers = {at for one in others if (at := self._history.made_at(one.tensor)) >= 0}
+        behind = {one for at in makers for one in (at, *self._flow.behind(at, FAR))}
+        calls = [self._history.events[one] for one in behind]
+        read = [*others, *(one for call in calls for one in call.reads)]
+        if any(one.requires_grad and one.leaf for one in read):
+            return "what else it is made of is computed of parameters, which may train"
+        if any(map(_compares, calls)):
+            return "what else it is made of hangs on a comparison, which may come out otherwise"
+        return ""
 
     def coincidence(self, copied: Copied) -> WhyNeeded | None:
         """Ask of the only run of a join, or a computation: it may be given something else.
@@ -202,6 +214,12 @@ class DecidedByValues(CopyQuestion):
         if operation(event.operation).template == ALL:
             return False
         return any(self._flow.memory(one) == memory for one in event.reads)
+
+
+def _compares(event: Event) -> bool:
+    """Whether a call made truths of numbers."""
+    made = any(one.dtype == "bool" for one in event.results)
+    return made and any(one.dtype != "bool" for one in event.reads)
 
 
 def _repeats(event: Event) -> bool:
