@@ -692,6 +692,31 @@ def test_updates_by_hand_use_what_is_never_cleared(tmp_path, update):
     assert "3 updates at line 9 use again" in message
 
 
+WHERE_WORST = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+heights, kinds = torch.rand(40, 6), torch.randint(3, (40,))
+shift = torch.zeros(40, 6)
+for turn in range(6):
+    shift.requires_grad = True
+    guess = model((heights + shift).clamp(0, 2).exp().log())
+    torch.nn.functional.cross_entropy(guess, kinds).backward()
+    slope = shift.grad.detach()
+    right = guess.softmax(1).max(1)[1] == kinds
+    shift.data[right] = torch.clamp(shift + 0.1 * torch.sign(slope), -0.5, 0.5)[right]
+    {after}
+"""
+
+
+def test_a_mask_of_the_outputs_does_not_hide_an_update_by_a_gradient(tmp_path):
+    ((slug, _, message, _),) = findings(tmp_path, WHERE_WORST.format(after="pass"))
+    assert slug == "gradient-accumulated"
+    assert "updates at line 13 use again" in message
+    cleared = WHERE_WORST.format(after="shift.grad = None")
+    assert findings(tmp_path, cleared) == []
+
+
 @pytest.mark.parametrize("after", sorted(CLEARED))
 def test_updates_by_hand_that_clear_are_right(tmp_path, after):
     text = BY_HAND.format(update="for p in ps: p -= 0.1 * p.grad", after=after)
