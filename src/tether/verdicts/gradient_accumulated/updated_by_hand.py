@@ -156,13 +156,20 @@ def _read_behind(history: History, at: int, own: int) -> Iterator[tuple[int, int
         if event.is_backward or earlier:
             continue  # an earlier pass, or an earlier update
         yield from ((at, one) for one in memories if one != own)
-        edges = [one for one in history.flow.edges[at] if one.source >= 0]
-        # Truths and places come last: they say where it is written, by what is mostly no gradient.
-        values = {one.source for one in edges if one.operand is None or not one.operand.whole}
-        where = {one.source for one in edges} - values
+        values, where = _sources(history, at)
         waiting += sorted(values - seen, reverse=True)
         later += sorted(where - seen, reverse=True)
         seen |= values | where
+
+
+def _sources(history: History, at: int) -> tuple[set[int], set[int]]:
+    """Return the calls whose values went into one, and those of the truths and places.
+
+    These say where it is written, by what is mostly no gradient.
+    """
+    edges = [one for one in history.flow.edges[at] if one.source >= 0]
+    values = {one.source for one in edges if one.operand is None or not one.operand.whole}
+    return values, {one.source for one in edges} - values
 
 
 def added_between(
