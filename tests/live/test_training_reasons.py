@@ -518,6 +518,58 @@ def test_ways_that_cancel_at_a_value_are_told_by_the_lines_that_use_it(tmp_path)
     assert not any("several ways" in one[2] for one in found)
 
 
+ONE_ELEMENT = """
+import torch
+from torch import nn
+
+
+class Gains(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(5, 1))
+
+    def forward(self, sound):
+        return sound * self.weight
+
+
+net = nn.utils.weight_norm(Gains())
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(6):
+    opt.zero_grad()
+    (net(torch.rand(5, 30)) - 2).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+def test_what_normalizes_one_element_is_not_said_to_be_zero_by_its_values(tmp_path):
+    recording = record_program(ONE_ELEMENT, tmp_path)
+    (found,) = [one for one in recording.findings if one.slug == "gradient-zero"]
+    said = " ".join((found.message, *(one.text for one in found.evidence)))
+    assert "weight_v" in found.message
+    assert "_weight_norm gives back only zeros over its input 1" in said
+    assert "values of this run" not in said
+    assert " lay between" not in said, "what was saved of others is no reason"
+    assert "normalizes a single element" in found.fix.text
+
+
+FACTOR = """
+import torch
+gain, level = torch.nn.Parameter(torch.ones(3)), torch.{made}(3)
+opt = torch.optim.SGD([gain], lr=0.1)
+for step in range(6):
+    opt.zero_grad()
+    {loss}.backward()
+    opt.step()
+"""
+
+
+def test_a_saved_value_is_named_where_it_is_the_reason(tmp_path):
+    text = FACTOR.format(made="zeros", loss="(gain * level).sum()")
+    (found,) = [one for one in record_program(text, tmp_path).findings if "zero" in one.slug]
+    said = " ".join(one.text for one in found.evidence)
+    assert "what it saved as other lay between 0 and 0" in said
+
+
 CACHED = """
 import torch
 from torch.nn.utils import parametrize
@@ -638,6 +690,31 @@ def test_updates_by_hand_use_what_is_never_cleared(tmp_path, update):
     ((_, severity, message, _),) = findings(tmp_path, text)
     assert severity == "warning"
     assert "3 updates at line 9 use again" in message
+
+
+WHERE_WORST = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+heights, kinds = torch.rand(40, 6), torch.randint(3, (40,))
+shift = torch.zeros(40, 6)
+for turn in range(6):
+    shift.requires_grad = True
+    guess = model((heights + shift).clamp(0, 2).exp().log())
+    torch.nn.functional.cross_entropy(guess, kinds).backward()
+    slope = shift.grad.detach()
+    right = guess.softmax(1).max(1)[1] == kinds
+    shift.data[right] = torch.clamp(shift + 0.1 * torch.sign(slope), -0.5, 0.5)[right]
+    {after}
+"""
+
+
+def test_a_mask_of_the_outputs_does_not_hide_an_update_by_a_gradient(tmp_path):
+    ((slug, _, message, _),) = findings(tmp_path, WHERE_WORST.format(after="pass"))
+    assert slug == "gradient-accumulated"
+    assert "updates at line 13 use again" in message
+    cleared = WHERE_WORST.format(after="shift.grad = None")
+    assert findings(tmp_path, cleared) == []
 
 
 @pytest.mark.parametrize("after", sorted(CLEARED))

@@ -24,11 +24,11 @@ PAGE = """
 The gradient of this parameter was there and was exactly zero at every step that was looked into,
 because its only paths to the loss go through a step function: round, sign, floor, ceil; or through
 an argument whose derivative is zero whatever its values are, as the second one of `copysign`. Where
-the values of the run made it zero, and the parameter never changed, a note names the call. And a
-note speaks of a row of an embedding that is taken for padding (`padding_idx`), where indices name
-it that do not stand at an end of a row as padding does: such a lookup gives that row no gradient,
-and where nothing else is computed with it, the row keeps what it began with. Or it is the
-derivative of a derivative that goes into a loss and is zero each time: what is made of straight
+the values or the sizes of the run made it zero, and the parameter never changed, a note names the
+call. And a note speaks of a row of an embedding that is taken for padding (`padding_idx`), where
+indices name it that do not stand at an end of a row as padding does: such a lookup gives that row
+no gradient, and where nothing else is computed with it, the row keeps what it began with. Or it is
+the derivative of a derivative that goes into a loss and is zero each time: what is made of straight
 pieces, as a network of ReLUs is, has no second derivative.
 
 ## Why it matters
@@ -36,8 +36,9 @@ A step function is flat wherever it has a derivative, so PyTorch gives zero and 
 optimizer steps, and nothing moves.
 
 ## Known problems
-A softmax over one value, a dead ReLU, a factor of zero, terms that cancel: whether such zeros are
-meant, nobody can see in the graph. The note is for those who wonder why a parameter stays.
+A softmax over one value, a weight norm of rows of one element, a dead ReLU, a factor of zero, terms
+that cancel: whether such zeros are meant, nobody can see in the graph. The note is for those who
+wonder why a parameter stays.
 
 ## Example
 ```python
@@ -156,7 +157,8 @@ def _by_values(tensor: int, reason: Reason) -> Claim:
         message=say("{subject} never changed: {why}.", why=reason.said),
         story=reason.steps,
         repair=Repair(
-            say("Look at the values that go in there, at the start and after some steps.")
+            say("Look at what goes in there, at the start and after some steps: at the values, and"
+                " at the sizes, since what normalizes a single element gives none back to it.")
             if reason.why == "zero by values"
             else say("Nothing, if the loss is a difference in which {subject} is not to count; else"
                      " detach the way that was not meant to train it.")

@@ -457,7 +457,7 @@ class Training:
             "nothing back" if nothing else "zero by values",
             say("{call} gives no gradient back to it", call=CallOf(at))
             if nothing
-            else say("its gradient was zero at {call}, with the values of this run",
+            else say("its gradient was zero at {call}, in the passes that were followed",
                      call=CallOf(at)),
             tuple(step for one, stop in stops for step in self._zeroed(one, stop)),
             self._history.events[at].site,
@@ -670,18 +670,14 @@ class Training:
 def _stopped(at: int, stop: Stop | None) -> Sentence:
     """Say how a gradient became zero at a call."""
     call = CallOf(at)
-    if stop is not None and stop.broken:
-        return say(
-            "{call} gives back NaN or infinity: what it saved lies between {low} and {high}",
-            call=call, low=f"{stop.low:.4g}", high=f"{stop.high:.4g}",
-        )  # fmt: skip
     if stop is None:
         return say("what comes back to {call} adds up to zero", call=call)
-    if not stop.zeros:
+    if not (stop.zeros or stop.broken):
         return say("{call} gives nothing back over its input {n}", call=call, n=stop.input + 1)
-    if stop.saved:
-        return say(
-            "{call} gives back only zeros: what it saved as {saved} lies between {low} and {high}",
-            call=call, saved=stop.saved, low=f"{stop.low:.4g}", high=f"{stop.high:.4g}",
-        )  # fmt: skip
-    return say("{call} gives back only zeros", call=call)
+    back = "NaN or infinity" if stop.broken else f"only zeros over its input {stop.input + 1}"
+    if not stop.saved:
+        return say("{call} gives back {back}", call=call, back=back)
+    return say(
+        "{call} gives back {back}: what it saved as {saved} lay between {low} and {high}",
+        call=call, back=back, saved=stop.saved, low=f"{stop.low:.4g}", high=f"{stop.high:.4g}",
+    )  # fmt: skip

@@ -145,12 +145,13 @@ class Trail:
             self._stop(node, Stop(number, place, zeros=False, broken=True))
 
     def _stop(self, node: Any, found: Stop) -> None:
-        for name, value in () if saved_hooks() else saved_with_names(node).items():
-            span = span_of(value)
-            if span is not None:
-                saved = name.removeprefix("_saved_")
-                found = found._replace(saved=saved, low=span[0], high=span[1])
-                break
+        values = {} if saved_hooks() else saved_with_names(node)
+        spans = {name: span for name, one in values.items() if (span := span_of(one)) is not None}
+        # Of several the one that is zero says why zeros came back; none of the others does.
+        zero = [name for name, span in spans.items() if not any(span)]
+        for name in [*zero, *(spans if found.broken or len(spans) == 1 else ())][:1]:
+            saved, (low, high) = name.removeprefix("_saved_"), spans[name]
+            found = found._replace(saved=saved, low=low, high=high)
         self._stops[found.node, found.input] = found
 
     def ended(self) -> PassFound | None:

@@ -147,18 +147,29 @@ def _read_behind(history: History, at: int, own: int) -> Iterator[tuple[int, int
 
     Each with the call that read it.
     """
-    waiting, seen = [at], {at}
-    while waiting and len(seen) < MOST_BETWEEN:
-        at = waiting.pop(0)
+    waiting, later, seen = [at], list[int](), {at}
+    while (waiting or later) and len(seen) < MOST_BETWEEN:
+        at = (waiting or later).pop(0)
         event = history.events[at]
         memories = [history.flow.memory(one) for one in event.reads]
         earlier = len(seen) > 1 and own in map(history.flow.memory, event.writes)
         if event.is_backward or earlier:
             continue  # an earlier pass, or an earlier update
         yield from ((at, one) for one in memories if one != own)
-        sources = {one for one in history.flow.edges.sources(at) if one >= 0} - seen
-        waiting += sorted(sources, reverse=True)
-        seen.update(sources)
+        values, where = _sources(history, at)
+        waiting += sorted(values - seen, reverse=True)
+        later += sorted(where - seen, reverse=True)
+        seen |= values | where
+
+
+def _sources(history: History, at: int) -> tuple[set[int], set[int]]:
+    """Return the calls whose values went into one, and those of the truths and places.
+
+    These say where it is written, by what is mostly no gradient.
+    """
+    edges = [one for one in history.flow.edges[at] if one.source >= 0]
+    values = {one.source for one in edges if one.operand is None or not one.operand.whole}
+    return values, {one.source for one in edges} - values
 
 
 def added_between(

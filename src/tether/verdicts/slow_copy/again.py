@@ -459,14 +459,10 @@ class Runs:
         events, edges = self._lines.events, self._history.flow.edges
         found: dict[int, Operand] = {}
         waiting, met = [at], {at}
-        layouts = set[tuple[object, ...]]()
         while waiting:
             one = waiting.pop()
-            if not self._is_certain(one) or len(met) >= FAR:
+            if not self._is_certain(one, at) or len(met) >= FAR:
                 return None
-            if one != at and not self._is_alike(events[one]):
-                return None
-            layouts |= {(*_line(events[one]), *made[3:7]) for made in events[one].results}
             for source, operand in edges[one]:
                 if source > before and source not in met:
                     met.add(source)
@@ -477,10 +473,20 @@ class Runs:
                     found[operand.tensor] = operand
             for operand in events[one].reads if not edges.sources(one) else ():
                 found[operand.tensor] = operand
-        self.layouts[at] = hash(frozenset(layouts))
-        # Of numbers alone that are there for each run the text need not say which.
-        plain = not found or all(self._is_plain(events[one]) for one in met - {at})
-        return tuple(found.values()) if plain else None
+        return self._told(at, met, tuple(found.values()))
+
+    def _told(
+        self, at: int, calls: set[int], found: tuple[Operand, ...]
+    ) -> tuple[Operand, ...] | None:
+        """Return what some calls were computed of; None where their text hides what else it was.
+
+        Of numbers alone, that are there for each run, the text need not say which.
+        """
+        events = map(self._lines.events.__getitem__, calls)
+        lies = ((*_line(event), *made[3:7]) for event in events for made in event.results)
+        self.layouts[at] = hash(frozenset(lies))
+        plain = not found or all(map(self._is_plain, calls - {at}))
+        return found if plain else None
 
     def _is_alike(self, event: Event) -> bool:
         """Whether a call on the way to a result gives the same each time: seen, or by its text."""
@@ -488,8 +494,9 @@ class Runs:
             return _line(event) in self._alike
         return not operation(event.operation).enters or takes_the_same(self._text(event))
 
-    def _is_plain(self, event: Event) -> bool:
+    def _is_plain(self, at: int) -> bool:
         """Whether a call is given nothing but tensors and constants, or its result says what."""
+        event = self._lines.events[at]
         row, count = operation(event.operation), len(event.reads)
         told = row.fresh or row.copies or self._is_compared(event) or _is_view(event)
         return bool(told) or takes_tensors_alone(event.operation, self._text(event), count)
@@ -502,13 +509,14 @@ class Runs:
         """The lines whose results were the same whenever they were compared."""
         return {_line(self._lines.events[at]) for at in self.looked}
 
-    def _is_certain(self, at: int) -> bool:
-        """Whether a call gives the same of the same, as far as its name tells."""
+    def _is_certain(self, at: int, last: int) -> bool:
+        """Whether a call gives the same of the same, and on the way to the last one gave it."""
         event = self._lines.events[at]
         row = operation(event.operation)
         if row.random or not row.known:
             return False
-        return bool(event.reads) or row.fresh or row.enters
+        known = bool(event.reads) or row.fresh or row.enters
+        return known and (at == last or self._is_alike(event))
 
 
 def _is_view(event: Event) -> bool:

@@ -48,8 +48,7 @@ def _same(again: Repeats, first: int) -> Slow | None:
     if few or row.random or row.blank or row.empty:
         return None
     inputs = [again.runs.made_of[at] for at in places[1:]]
-    alike = len({again.runs.layouts.get(at) for at in places[1:]}) == 1
-    if again.runs.own(first) and alike and all(one == () for one in inputs):
+    if again.runs.own(first) and all(one == () for one in inputs):
         return _of_nothing(again, first)
     known = again.judged(first) and all(_is_of_itself(again, at) for at in places[1:])
     return None if known else _of_the_same(again, places)
@@ -75,7 +74,8 @@ def _of_the_same(again: Repeats, places: Sequence[int]) -> Slow | None:
 def _of_nothing(again: Repeats, first: int) -> Slow | None:
     """Return a line of which each run made the same of what it had made itself."""
     places, looked = again.runs.places[first], again.runs.looked[first]
-    if not all(_new(again, before, at) for before, at in pairwise(places)):
+    alike = len({again.runs.layouts.get(at) for at in places[1:]}) == 1
+    if not (alike and all(_new(again, before, at) for before, at in pairwise(places))):
         return None
     found = told(again, places, places[1:], "")
     if found is None:

@@ -161,15 +161,19 @@ class DecidedByValues(CopyQuestion):
         others = [one for one in event.reads if one.tensor != copied.source.tensor]
         if len(others) == len(event.reads):
             return ""
-        makers = {at for one in others if (at := self._history.made_at(one.tensor)) >= 0}
-        behind = {one for at in makers for one in (at, *self._flow.behind(at, FAR))}
-        calls = [self._history.events[one] for one in behind]
+        calls = self._calls_behind(others)
         read = [*others, *(one for call in calls for one in call.reads)]
         if any(one.requires_grad and one.leaf for one in read):
             return "what else it is made of is computed of parameters, which may train"
         if any(map(_compares, calls)):
             return "what else it is made of hangs on a comparison, which may come out otherwise"
         return ""
+
+    def _calls_behind(self, given: Sequence[Operand]) -> list[Event]:
+        """Return the calls by which some operands were computed, as far as it is looked back."""
+        makers = {at for one in given if (at := self._history.made_at(one.tensor)) >= 0}
+        behind = {one for at in makers for one in (at, *self._flow.behind(at, FAR))}
+        return [self._history.events[one] for one in behind]
 
     def coincidence(self, copied: Copied) -> WhyNeeded | None:
         """Ask of the only run of a join, or a computation: it may be given something else.
