@@ -1033,6 +1033,35 @@ for _ in range(4):
 average.copy_to(net.parameters())
 print(net(torch.ones(1, 3)))
 """,
+    "a vector that the parameters are put on, and that is moved": """
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+net = nn.Linear(4, 1)
+genome = parameters_to_vector(net.parameters()).detach()
+vector_to_parameters(genome, net.parameters())
+with torch.no_grad():
+    for _ in range(3):
+        noise = torch.randn(5)
+        genome.add_(noise, alpha=0.1)
+        up = net(torch.ones(2, 4)).sum()
+        genome.sub_(noise, alpha=0.2)
+        down = net(torch.ones(2, 4)).sum()
+        genome.add_(noise, alpha=0.1 + 0.01 * (up - down).item())
+print(net(torch.ones(2, 4)))
+""",
+    "parameters that a transform reads after each update": """
+from torch.func import functional_call, grad, vmap
+net = nn.Linear(4, 1)
+def loss(params, x):
+    return functional_call(net, params, (x,)).square().mean()
+for _ in range(3):
+    params = {name: p.detach() for name, p in net.named_parameters()}
+    grads = vmap(grad(loss), in_dims=(None, 0))(params, torch.randn(3, 8, 4))
+    ahead = {name: p - 0.1 * grads[name].mean(0) for name, p in params.items()}
+    print(loss(ahead, torch.randn(8, 4)).item(), params["bias"].item())
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            p.sub_(0.1 * grads[name].mean(0))
+""",
     "rows that change places through a copy": """
 board = torch.arange(6.).reshape(3, 2)
 board[0], board[2] = board[2].clone(), board[0].clone()

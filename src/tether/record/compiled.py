@@ -83,7 +83,7 @@ class _Region:
             written = [
                 one
                 for one, before in zip(self.tensors, self.reads, strict=True)
-                if before[2] >= 0 and one._version != before[2]
+                if tape.who.has_moved(one, before)
             ]
             numbers = tape.who.known(results)
             if numbers and self.told.issuperset(numbers):

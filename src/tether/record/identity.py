@@ -200,6 +200,17 @@ class Identities:
         ref = self.tensors.get(id(tensor))
         return self.meet(tensor) if ref is None else self._look(tensor, ref)
 
+    def has_moved(self, tensor: torch.Tensor, before: Snapshot) -> bool:
+        """Whether a tensor has another version than when it was looked at.
+
+        A wrapper of `torch.func` has a version of its own beside that of what it stands on, which
+        is the one that was noted.
+        """
+        version = before[2]
+        if version < 0 or tensor._version == version:
+            return False
+        return self.refresh(tensor)[2] != version
+
     def written(self, tensor: torch.Tensor) -> Snapshot:
         """Look again at a tensor whose elements were written, and nothing else of it changed."""
         ref = self.tensors.get(id(tensor))

@@ -585,9 +585,7 @@ class Listener(TorchFunctionMode):
         listed = type(first) in (list, tuple)
         among = len(first) if listed else 1  # tensors that it writes
         for number, (tensor, before) in enumerate(zip(call.tensors, reads, strict=True)):
-            version = before[2]
-            moved = version >= 0 and tensor._version != version
-            if moved or (what.writes and number < among):
+            if (what.writes and number < among) or who.has_moved(tensor, before):
                 found = who.refresh(tensor)
                 whole = number > 0 or what.name != "__setitem__"
                 writes.append(found if whole else self._indexed(call, found))

@@ -258,7 +258,7 @@ def _apply(replacements: Replacements, recorder: Recorder, original: Any) -> Any
             written = [
                 one
                 for one, before in zip(tensors, reads, strict=True)
-                if before[2] >= 0 and one._version != before[2]
+                if tape.who.has_moved(one, before)
             ]
             kind, now = UNKNOWN, count_nodes()
             if now != nodes:

@@ -152,23 +152,29 @@ def _written_through(
             continue
         if operation(done.operation).overwrites or done.inner != done.site:
             continue
-        read = _source_read(history, found, record, write, reads)
-        if read is not None:
-            return SharedThenWritten(at, write.at, read.at, read.operand.tensor, record)
+        read = _source_read(history, found, record, at, write, reads)
+        if read is None:
+            return None  # then no later write has one either
+        return SharedThenWritten(at, write.at, read.at, read.operand.tensor, record)
     return None
 
 
 def _source_read(
-    history: History, found: Sharing, record: int, write: Touch, reads: Sequence[Touch]
+    history: History,
+    found: Sharing,
+    record: int,
+    made: int,
+    write: Touch,
+    reads: Sequence[Touch],
 ) -> Touch | None:
     """Return the first read of a record's source after a write to the record.
 
-    What was put on the memory after the write has what was written on purpose.
+    What was put on the memory since there is the record is there to have what is written to it.
     """
     for read in reads:
         if read.at > write.at and _shows_source(history, found, record, read):
             since = history.get(GivenMemory).calls.get(read.operand.tensor, [])
-            if bisect_right(since, write.at) == bisect_left(since, read.at):
+            if bisect_right(since, made) == bisect_left(since, read.at):
                 return read
     return None
 
