@@ -69,7 +69,36 @@ Averaged(net).restore()
 """,
 }
 
+FOLLOW = """\
+import copy
+
+averaged = copy.deepcopy(net)
+
+
+def follow(source, target, decay=0.9):
+    given, kept = source.state_dict(), target.state_dict()
+    for key in given:
+        LINE
+
+
+for _ in range(3):
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(0.1)
+    follow(net, averaged)
+print(averaged(torch.randn(2, 4)))
+"""
+
+VAIN["tensors of a state, put on other memory"] = FOLLOW.replace(
+    "LINE",
+    "kept[key].data = decay * kept[key] + (1 - decay) * given[key]"
+    "  #! values-lost averaged.0.weight",
+)
+
 RIGHT = {
+    "tensors of a state, written": FOLLOW.replace(
+        "LINE", "kept[key].copy_(decay * kept[key] + (1 - decay) * given[key])"
+    ),
     "a function that is never called": """\
 def put(model, values):
     for parameter, value in zip(model.parameters(), values):

@@ -53,14 +53,14 @@ def _given(history: History, at: int, event: Event) -> GivenInVain | None:
     gone = life is not None and life.died != UNKNOWN
     if not chain or not gone or [one.shape for one in values] != [view.shape]:
         return None
-    owner = int(chain[-1].source)
     if values[0].storage == view.storage or history.made_at(values[0].tensor) < chain[0].at:
         return None
-    later = (
-        one for one in history.on_storage(view)
-        if one > at and any(read.tensor == owner for read in history.events[one].reads)
-    )  # fmt: skip
-    return GivenInVain(at, owner, chain[0].at, next(later, UNKNOWN), 1)
+    behind = {int(link.source) for link in chain}
+    for later in history.on_storage(view):
+        read = behind.intersection(one.tensor for one in history.events[later].reads)
+        if later > at and read:
+            return GivenInVain(at, min(read), chain[0].at, later, 1)
+    return GivenInVain(at, int(chain[-1].source), chain[0].at, UNKNOWN, 1)
 
 
 def claims(history: History) -> Iterator[Claim]:
