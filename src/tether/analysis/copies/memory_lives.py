@@ -119,7 +119,7 @@ class MemoryLives:
                 bisect_left(facts.accumulating, self._born.get(memory, 0)) :
             ]:
                 since = facts.began.get(at, at - 1)
-                if since > end:
+                if since >= end:  # it was gone before the first event of the pass, or of the step
                     break
                 self.unheard[memory].append(MemoryWrite(at, verb=MAY, since=since))
         for found in self._heard.values():
