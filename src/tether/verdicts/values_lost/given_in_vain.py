@@ -14,7 +14,7 @@ import numpy as np
 
 from tether.analysis.history import History
 from tether.analysis.sharing.shared_memory import Sharing
-from tether.facts import UNKNOWN, Event, SiteId
+from tether.facts import UNKNOWN, Event, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 
@@ -55,12 +55,19 @@ def _given(history: History, at: int, event: Event) -> GivenInVain | None:
         return None
     if values[0].storage == view.storage or history.made_at(values[0].tensor) < chain[0].at:
         return None
-    behind = {int(link.source) for link in chain}
+    owner, read = _read_later(history, at, view)
+    return GivenInVain(at, owner, chain[0].at, read, 1)
+
+
+def _read_later(history: History, at: int, view: Operand) -> tuple[int, int]:
+    """Return what a view was of and is read later on, and the first call that reads it; or -1."""
+    behind = [int(link.source) for link in history.get(Sharing).chain(view.tensor)]
     for later in history.on_storage(view):
-        read = behind.intersection(one.tensor for one in history.events[later].reads)
-        if later > at and read:
-            return GivenInVain(at, min(read), chain[0].at, later, 1)
-    return GivenInVain(at, int(chain[-1].source), chain[0].at, UNKNOWN, 1)
+        given = {one.tensor for one in history.events[later].reads} if later > at else set()
+        owner = next((one for one in behind if one in given), UNKNOWN)
+        if owner != UNKNOWN:
+            return owner, later
+    return behind[-1], UNKNOWN
 
 
 def claims(history: History) -> Iterator[Claim]:
