@@ -28,8 +28,8 @@ Other ways to come to this, by who shares the memory:
   all computed from the last of many writes.
 - **Views**: pieces of `unfold` or `expand` that overlap, written one after the other; a copy onto
   elements it has still to read; views of the same elements that one line takes again and again
-  (`frames.append(screen.view(-1))`), with a write in between, where nothing had read an earlier one
-  before the next was taken and one line reads both later.
+  (`frames.append(screen.view(-1))`), with a write in between or filled by one line each, where
+  nothing had read an earlier one before the next was taken and one line reads both later.
 - **Two names**: two places of one memory that a later call compares; one summand added twice, since
   two names of the sum are one memory; a mean that is written into one of its summands, which a line
   reads beside the others; a second name that a function gives a tensor (`labels = ids`) before it
@@ -65,11 +65,13 @@ Where the facts leave open whether it was meant, the finding is a note:
   writes; what is written by one name is read through the other alone; a line keeps a tensor itself
   (`self.features.append(output)` in a hook), a later call writes it in place, and what is kept is
   read after that; of the places of an expanded tensor that are one element the program writes no
-  second one.
+  second one; a view is read with what was written to the tensor it is of, and is not written itself
+  (`first = root[0]; root.sub_(low)`).
 - **A line**: it takes a view in some runs and a copy in others, and both are written; it writes
   what its function has just computed in some runs, and in the others what an attribute, a container
   or an optimizer's state keeps (`update = mean / scale` or `update = mean`, and `update.mul_(lr)`
-  below); it writes by the second name that a function gives a tensor.
+  below); it writes by the second name that a function gives a tensor; it writes a view that another
+  function gave it (`last = beam.last(); last[unknown] = 0`), and what that is of is read.
 - **A function or a module**: it writes what it is handed, and its caller reads that again or hands
   it in again, or was given it by an object that keeps it and hands it out again (a loader that
   gives slices of its data); it writes what a conversion that had nothing to do gave back of an
