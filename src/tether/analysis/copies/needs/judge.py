@@ -125,7 +125,9 @@ class Judge(CopyQuestion):
         """Ask whether a library was handed tensors in one piece: the program cannot part them."""
         for at in self._index.reads[copied.copy.tensor] if copied.part else ():
             event = self._history.events[at]
-            if at > copied.position and event.inner not in (UNKNOWN, event.site):
+            inside = event.inner not in (UNKNOWN, event.site)
+            owner, _, _ = self._history.site(event.inner).function.rpartition(".")
+            if at > copied.position and inside and owner != "Tensor":  # whose parts a line unpacks
                 return WhyNeeded("unknown", "a library's function takes it in one piece", at)
         return None
 
