@@ -35,34 +35,6 @@ PROGRAMS = {
             table[3] += 1
         print(window.sum(), table.sum())
     """,
-    "gradients of two losses, each let go before the next": """
-        import torch
-        net = torch.nn.Linear(64, 2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        for step in range(3):
-            kept = []
-            for column in range(2):
-                optimizer.zero_grad(set_to_none=True)
-                net(torch.ones(8, 64))[:, column].square().sum().backward()
-                kept.append([p.grad.clone() for p in net.parameters()])  #? no
-            for p, one, other in zip(net.parameters(), *kept):
-                p.grad = one + other
-            optimizer.step()
-    """,
-    "gradients of two losses that are cleared in place": """
-        import torch
-        net = torch.nn.Linear(64, 2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        for step in range(3):
-            kept = []
-            for column in range(2):
-                optimizer.zero_grad(set_to_none=False)
-                net(torch.ones(8, 64))[:, column].square().sum().backward()
-                kept.append([p.grad.clone() for p in net.parameters()])  #? yes writes `p.grad`
-            for p, one, other in zip(net.parameters(), *kept):
-                p.grad = one + other
-            optimizer.step()
-    """,
     "a state read from a file, copied for the one optimizer that loads it": """
         import copy, io, torch
         def resumed(blob):
@@ -833,6 +805,29 @@ PROGRAMS = {
         y = x.clone()  #? unknown both are alive where the recording ends
         raise SystemError
     """,
+}
+_TWO_LOSSES = """
+        import torch
+        net = torch.nn.Linear(64, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(3):
+            kept = []
+            for column in range(2):
+                optimizer.zero_grad(set_to_none=NONE)
+                net(torch.ones(8, 64))[:, column].square().sum().backward()
+                kept.append([p.grad.clone() for p in net.parameters()])  #? NEEDED
+            for p, one, other in zip(net.parameters(), *kept):
+                p.grad = one + other
+            optimizer.step()
+    """
+
+PROGRAMS |= {
+    "gradients of two losses, each let go before the next": _TWO_LOSSES.replace(
+        "NONE", "True"
+    ).replace("NEEDED", "no"),
+    "gradients of two losses that are cleared in place": _TWO_LOSSES.replace(
+        "NONE", "False"
+    ).replace("NEEDED", "yes writes `p.grad`"),
 }
 _MARK = re.compile(r"#\?\s*(yes|no|unknown)\s*(.*?)\s*$")
 

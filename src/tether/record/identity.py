@@ -209,7 +209,8 @@ class Identities:
         version = before[2]
         if version < 0 or tensor._version == version:
             return False
-        return self.refresh(tensor)[2] != version
+        ref = self.find(tensor)
+        return ref is None or not ref.wrapped or self.refresh(tensor)[2] != version
 
     def written(self, tensor: torch.Tensor) -> Snapshot:
         """Look again at a tensor whose elements were written, and nothing else of it changed."""

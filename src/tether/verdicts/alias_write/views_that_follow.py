@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.sharing.acts import Acts
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.sharing.standing import TieReason
 from tether.analysis.ties import ActedTie, Ties
-from tether.facts import Site
+from tether.facts import UNKNOWN, Site
 from tether.finding import At, CallOf, Claim, Repair, Segment, Step, say
 from tether.verdicts.alias_write.telling import written
 
@@ -28,15 +29,26 @@ def views_that_follow(history: History) -> Iterator[Claim]:
     for tie in history.get(Ties).found:
         view = tie.kind == "tensor" and tie.standing.reason is TieReason.VIEW
         looked_at = view and not tie.standing.plain and tie.since and tie.writes and tie.reads
-        if looked_at and told.isdisjoint(tie.writes) and not _is_written(history, tie):
-            yield _claim(history, tie)
+        if looked_at and told.isdisjoint(tie.writes):
+            write = _told_write(history, tie)
+            if not _is_written(history, tie, write):
+                yield _claim(history, tie, write)
         elif not view:
             told.update(tie.writes)
 
 
-def _is_written(history: History, tie: ActedTie) -> bool:
+def _told_write(history: History, tie: ActedTie) -> int:
+    """Return the write of the act that a tie tells of first: its own first one may be another's."""
+    acts = (one for one in history.get(Acts).all
+            if one.place.tensor == tie.tensors[0] and one.through != UNKNOWN)  # fmt: skip
+    line = tie.writes[0]
+    told = (one.write for one in acts if history.site_of(history.events[one.write]) == line)
+    return next(told, tie.write)
+
+
+def _is_written(history: History, tie: ActedTie, at: int) -> bool:
     """Whether what shows a change is written itself as well, or something made of it."""
-    sharing, write = history.get(Sharing), history.events[tie.write].writes[0]
+    sharing, write = history.get(Sharing), history.events[at].writes[0]
     writes = sharing.writes.get(history.flow.memory(write))
     writers = {one.operand.tensor for one in writes}
     behind = {link.source for one in writers for link in sharing.chain(one)}
@@ -44,12 +56,12 @@ def _is_written(history: History, tie: ActedTie) -> bool:
     return not writers.union(behind).isdisjoint(tie.tensors)
 
 
-def _claim(history: History, tie: ActedTie) -> Claim:
-    write = history.events[tie.write]
+def _claim(history: History, tie: ActedTie, at: int) -> Claim:
+    write = history.events[at]
     parts = {
         "shows": Segment(_quoted(tie.shows[0]), "name"),
         "by": Segment(_quoted(tie.through), "name"), "since": At(tie.since[0]),
-        "call": CallOf(tie.write), "write": At(tie.writes[0]), "read": At(tie.reads[0]),
+        "call": CallOf(at), "write": At(tie.writes[0]), "read": At(tie.reads[0]),
     }  # fmt: skip
     return Claim(
         tensors=(*tie.tensors, write.writes[0].tensor),
@@ -64,13 +76,13 @@ def _claim(history: History, tie: ActedTie) -> Claim:
         ),
         story=(
             Step("shared", tie.since[0], say("a view, and no copy")),
-            written(history, tie.write),
+            written(history, at),
             Step("read", tie.reads[0], say("{shows} is read with what was written", **parts)),
         ),
         repair=Repair(say("If {shows} is to keep what it was, keep a copy at {since}: .clone().",
                       **parts)),
         count=tie.times,
-        calls=(tie.write,),
+        calls=(at,),
     )  # fmt: skip
 
 

@@ -228,8 +228,8 @@ def _around(history: History, module: str, tensors: list[int], made: Site) -> It
 
 def _calls_of(history: History, line: Site) -> int:
     """Return how many calls a line of the text made."""
-    sites = [*map(history.site, range(len(history.trace.sites)))]
-    chosen = [number for number, one in enumerate(sites) if one.row == line.row]
+    sites = enumerate(history.trace.sites)
+    chosen = [number for number, one in sites if one.row == line.row]
     return int(np.isin(history.events.column("site"), chosen).sum())
 
 

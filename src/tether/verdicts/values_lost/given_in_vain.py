@@ -55,13 +55,12 @@ def _given(history: History, at: int, event: Event) -> GivenInVain | None:
         return None
     if values[0].storage == view.storage or history.made_at(values[0].tensor) < chain[0].at:
         return None
-    owner, read = _read_later(history, at, view)
+    owner, read = _read_later(history, at, view, [int(link.source) for link in chain])
     return GivenInVain(at, owner, chain[0].at, read, 1)
 
 
-def _read_later(history: History, at: int, view: Operand) -> tuple[int, int]:
-    """Return what a view was of and is read later on, and the first call that reads it; or -1."""
-    behind = [int(link.source) for link in history.get(Sharing).chain(view.tensor)]
+def _read_later(history: History, at: int, view: Operand, behind: list[int]) -> tuple[int, int]:
+    """Return which tensor behind a view is read later on, and the first call to read it; or -1."""
     for later in history.on_storage(view):
         given = {one.tensor for one in history.events[later].reads} if later > at else set()
         owner = next((one for one in behind if one in given), UNKNOWN)

@@ -45,11 +45,12 @@ class CopyWrites(CopyQuestion):
         How long the stretch is decides whether it reaches into what it is put on. One row that is
         put on another one never does.
         """
-        if at >= len(self._history.events):
+        events, taken = self._history.events, self._history.made_at(copied.source.tensor)
+        if at >= len(events) or taken < 0:
             return False
-        shown = self._history.events[max(self._history.made_at(copied.source.tensor), 0)].reads[:1]
-        read = any(one.tensor == copied.copy.tensor for one in self._history.events[at].reads)
-        return read and any(len(one.shape) == len(copied.source.shape) for one in shown)
+        read = any(one.tensor == copied.copy.tensor for one in events[at].reads)
+        of = events[taken].reads[:1]
+        return read and any(len(one.shape) == len(copied.source.shape) for one in of)
 
     def _is_past(self, copied: Copied, write: MemoryWrite) -> bool:
         """Whether a variable still has a copy as its source is written, which no line can read."""
