@@ -34,6 +34,16 @@ class Segment(NamedTuple):
     kind: Literal["words", "name", "code"] = "words"
 
 
+def named(name: str) -> Segment:
+    """Put a name of the program's in quotes: a variable, an attribute, a function."""
+    return Segment(f"`{name}`", "name")
+
+
+def typed(text: str) -> Segment:
+    """Put code of the program's in quotes, or code that people may paste."""
+    return Segment(f"`{text}`", "code")
+
+
 class Said(str):
     """A sentence that knows its parts; to everyone else a plain text."""
 

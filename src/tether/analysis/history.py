@@ -432,7 +432,7 @@ class History:
             event = self.events[at]
             there = self.site_of(event)
             first = event.reads[0].tensor == shown.tensor
-            if first and (there.file, there.function) == (site.file, site.function):
+            if first and there.scope == site.scope:
                 name = read_as(source, event.operation, there.expression)
                 if name:
                     return name

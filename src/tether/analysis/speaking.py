@@ -20,6 +20,8 @@ from tether.finding import (
     Tensor,
     Tensors,
     Where,
+    named,
+    typed,
 )
 from tether.operations.table import shown
 from tether.source.calls import as_operand, is_target
@@ -110,7 +112,7 @@ class Speaker:
             return self._names(part.numbers)
         if isinstance(part, Code):
             text = shortened(self._history.site(part.site).expression)
-            return [Segment(f"`{text}`", "code") if text else Segment(self._line(part.site))]
+            return [typed(text) if text else Segment(self._line(part.site))]
         return [Segment(self._plain(part))]
 
     def _plain(self, part: Any) -> str:
@@ -127,13 +129,13 @@ class Speaker:
         history = self._history
         name = history.given_name(tensor) or history.called_in_text(tensor)
         if name:
-            return Segment(f"`{name}`", "name")
+            return named(name)
         position = history.made_at(tensor)
         if position < 0:
             return Segment("a tensor")
         site = history.events[position].site
         text = history.expression_of(tensor)
-        return Segment(f"`{text}`", "code") if text else Segment(f"a tensor of {self._line(site)}")
+        return typed(text) if text else Segment(f"a tensor of {self._line(site)}")
 
     def _names(self, tensors: tuple[int, ...]) -> list[Segment]:
         found = list(dict.fromkeys(self.name(one) for one in tensors))

@@ -273,5 +273,5 @@ class WaysThere:
         lines: dict[tuple[str, str, int], SiteId] = {}
         for number in (self._history.events[at].site, *self.above(at)):
             place = self._history.site(number)
-            lines.setdefault((place.file, place.function, place.first_line), number)
+            lines.setdefault(place.definition, number)
         return lines

@@ -183,7 +183,7 @@ class Ties:
         if write is None or made < 0 or kept:
             return False
         lines = (self._history.site_of(one) for one in (write, self._history.events[made]))
-        return len({(one.file, one.function) for one in lines}) > 1
+        return len({one.scope for one in lines}) > 1
 
     def _reason(self, act: Act, *, copied: bool) -> TieReason:
         if act.place.array != UNKNOWN or act.through == UNKNOWN:

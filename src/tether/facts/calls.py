@@ -49,6 +49,16 @@ class Site(NamedTuple):
         return self[:2]
 
     @property
+    def scope(self) -> tuple[str, str]:
+        """File and function: the same for all calls that stand in one function."""
+        return self.file, self.function
+
+    @property
+    def definition(self) -> tuple[str, str, int]:
+        """File, function and its first line: unlike `scope` it tells two of one name apart."""
+        return self.file, self.function, self.first_line
+
+    @property
     def says_it_writes(self) -> bool:
         """Whether the function is named as PyTorch names those that write in place: `clamp_`."""
         name = self.function.rpartition(".")[2]

@@ -360,7 +360,7 @@ def _second_names(history: History, site: int, tensor: int) -> Iterator[Step]:
     frozen = history.site(site)
     roots = {first_word(name.strip("`")) for name in history.names_of(tensor)}
     for name in sorted(roots) if site != UNKNOWN and len(roots) > 1 else ():
-        for fill in history.get(Holding).fillings.of(frozen.file, frozen.function, name):
+        for fill in history.get(Holding).fillings.of(*frozen.scope, name):
             first = fill.site.expression
             if fill.how == "assigned" and fill.target == name and first in roots - {name}:
                 text = say(

@@ -110,7 +110,7 @@ def _when(history: History, one: Replaced) -> str:
 def _unheld(history: History, found: Misplaced, one: Unheld) -> Claim:
     fact, parts = history.facts_of_name(one.tensor), {"held": At(one.holder.site)}
     made = history.site(one.site)
-    place: Hashable = (made.file, made.function, made.first_line)  # that makes it too late
+    place: Hashable = made.definition  # that makes it too late
     why = "made after the optimizer ({held})"
     fix = "Make the optimizer after it, or add it with add_param_group ({held})."
     if not found.is_of_modules(one.tensor):

@@ -12,7 +12,7 @@ from tether.analysis.history import History
 from tether.analysis.libraries import made_by
 from tether.analysis.surroundings import WaysThere
 from tether.facts import OUT, UNKNOWN, Event, Operand
-from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say, typed
 from tether.operations.table import makes_anew, operation
 from tether.source.calls import without_keyword
 from tether.verdicts.base import Example, Expected, Verdict
@@ -264,10 +264,9 @@ def _repair(history: History, found: Overwritten, written: int) -> Repair:
 
 def _of_own_call(history: History, write: Event, parts: dict[str, Any]) -> Sentence | None:
     """Say how the program's own call makes a new tensor; None where PyTorch has no such call."""
-    if typed := without_keyword(history.site_of(write).expression, "inplace"):
-        call = Segment(f"`{typed}`", "code")
+    if call := without_keyword(history.site_of(write).expression, "inplace"):
         return say("Leave `inplace=True` out at {line}, and go on with the new tensor that {call}"
-                   " returns.", call=call, **parts)  # fmt: skip
+                   " returns.", call=typed(call), **parts)  # fmt: skip
     begun = makes_anew(write.operation).replace("{x}", "{x!s}")
     if not begun or write.flags & OUT:
         return None

@@ -318,7 +318,7 @@ def outlive(history: History, site: Site) -> set[str]:
     made: dict[str, list[int]] = defaultdict(list)
     for at, event in enumerate(history.events):
         here = history.site_of(event)
-        if (here.file, here.function) == (site.file, site.function) and here.target:
+        if here.scope == site.scope and here.target:
             made[here.target].extend(at for _ in event.results)
     return {name for name, times in made.items() if _alive(history, times) >= LEAST_RUNS}
 

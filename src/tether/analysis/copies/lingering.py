@@ -42,12 +42,7 @@ class Lingering:
         if not self._goes_in_turn(copied, event.site, until):
             return False
         ways = (history.events[write.at].site, *history.get(WaysThere).above(write.at))
-        here = [
-            site.line
-            for site in map(history.site, ways)
-            if (site.file, site.function, site.first_line)
-            == (own.file, own.function, own.first_line)
-        ]
+        here = [site.line for site in map(history.site, ways) if site.definition == own.definition]
         return bool(here) and not lines.first <= here[0] <= lines.last
 
     def _lines(self, number: SiteId) -> Readable | None:

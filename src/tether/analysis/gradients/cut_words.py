@@ -11,7 +11,7 @@ from tether.analysis.libraries import hands_out_state, made_by
 from tether.analysis.surroundings import at_line
 from tether.analysis.training.frozen import taken_off
 from tether.facts import GRAD_ON, INFERENCE, UNKNOWN, Event, Operand, Site
-from tether.finding import At, CallOf, Code, Segment, Sentence, Step, Tensor, Where, say
+from tether.finding import At, CallOf, Code, Sentence, Step, Tensor, Where, say, typed
 from tether.operations.table import operation
 from tether.source.calls import with_method
 from tether.source.reading import outcomes_of
@@ -292,7 +292,7 @@ def _drawn_with_a_graph(call: _Call) -> tuple[str, dict[str, Any]] | None:
         f"Draw {how}, through which gradients reach the distribution's parameters, if the"
         " distribution has `rsample`; if it has none, weigh its `log_prob`"
     )
-    return fix, {"drawn": Segment(f"`{drawn}`", "code")}
+    return fix, {"drawn": typed(drawn)}
 
 
 def _by_dtype(call: _Call) -> Cut | None:

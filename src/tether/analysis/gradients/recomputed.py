@@ -18,7 +18,7 @@ from tether.analysis.history import History, losses_of
 from tether.analysis.surroundings import CALLED, Surroundings, WaysThere
 from tether.analysis.training.frozen import taken_off
 from tether.facts import UNKNOWN, Operand, Raised, RunAgain, Site
-from tether.finding import At, CallOf, Code, Repair, Segment, Sentence, Step, Tensor, say
+from tether.finding import At, CallOf, Code, Repair, Sentence, Step, Tensor, named, say
 from tether.source.changing import StateChange, changes_of, states_behind
 
 _MOST = 2
@@ -86,7 +86,7 @@ class Recomputed:
         for chosen, between in ((self._in_block, False), (self._in_between, True)):
             found = [one for one in known if chosen(one)]
             if found:
-                state = Segment(f"`{found[0].state}`", "name")
+                state = named(found[0].state)
                 sites = [one.site for one in found if one.state == found[0].state][:_MOST]
                 return [Lead(one, say("changes {state}", state=state), between) for one in sites]
         return []

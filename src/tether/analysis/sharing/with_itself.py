@@ -65,7 +65,7 @@ def kept(history: History, event: Event) -> tuple[str, str, Fill] | None:
     if names is None or names[0] == names[1] or event.inner != event.site:
         return None
     for name, other in (names, names[::-1]):
-        for fill in reversed(history.get(Holding).fillings.of(site.file, site.function, name)):
+        for fill in reversed(history.get(Holding).fillings.of(*site.scope, name)):
             how = "stored" if name.endswith("]") else "assigned"
             given = expression(fill.site.expression)
             if fill.how != how:

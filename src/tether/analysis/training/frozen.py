@@ -110,7 +110,7 @@ def _sets(history: History, frozen: int, undone: int) -> bool:
         return False
     places = [[history.site(one) for one in way] for way in ways]
     apart = next(((a, b) for a, b in zip(*places, strict=False) if a != b), None)
-    return apart is None or (apart[0].file, apart[0].function) == (apart[1].file, apart[1].function)
+    return apart is None or apart[0].scope == apart[1].scope
 
 
 class FlaggedInVain(NamedTuple):

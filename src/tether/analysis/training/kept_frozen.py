@@ -254,7 +254,7 @@ class _Passed:
 
 
 def _function(site: Site) -> tuple[str, str, int]:
-    return site.file, site.function, site.first_line
+    return site.definition
 
 
 def _is_past(line: int, switched: Stretch, undone: Stretch) -> bool:

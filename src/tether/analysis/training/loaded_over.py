@@ -51,7 +51,7 @@ def _by_whom(history: History, at: int) -> Hashable:
     """Return the function that makes a call; of what stands in none the line."""
     site = history.site_of(history.events[at])
     inside = site.function not in ("", "<module>")
-    return (site.file, site.function) if inside else history.events[at].site
+    return site.scope if inside else history.events[at].site
 
 
 def gives_others(history: History, at: int, target: Operand) -> bool:
@@ -91,7 +91,7 @@ def _is_within(history: History, at: int, site: Site) -> bool:
     """Whether a call was made in a function, or in what that called."""
     lines = (history.events[at].site, *history.get(WaysThere).above(at))
     places = map(history.site, lines)
-    return any((one.file, one.function) == (site.file, site.function) for one in places)
+    return any(one.scope == site.scope for one in places)
 
 
 MOST_CALLS = 8

@@ -17,7 +17,7 @@ from tether.analysis.history import History
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.rewritten import RewrittenArrays
 from tether.facts import UNKNOWN, Event, Holder, Operand, Site, SiteId
-from tether.finding import At, Claim, Code, Repair, Step, say
+from tether.finding import At, Claim, Code, Repair, Step, named, say
 from tether.operations.table import operation
 from tether.regions import element_size, extent
 from tether.source.names import common_place, steps_in
@@ -145,7 +145,7 @@ def _claim(history: History, found: _KeptArray, container: str) -> Claim | None:
         message=say(
             "{name} holds " + what.held + " ({count} were seen), and NumPy code writes that array"
             " between two of them: every one shows what was written last" + _SEEN[seen],
-            name=f"`{container}`", count=len(found.names), read=At(event.site),
+            name=named(container), count=len(found.names), read=At(event.site),
         ),
         story=tuple(_story(filled, writes, what, event.site if seen else UNKNOWN)),
         repair=Repair(say(what.repair)),

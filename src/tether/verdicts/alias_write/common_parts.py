@@ -130,11 +130,11 @@ def _copies(history: History, follower: int, leader: int) -> list[int]:
     writes = _writes(history, follower)
     found = [at for at in writes if _is_copy(history, at, leader)]
     sites = [history.site_of(history.events[at]) for at in found]
-    lines, functions = {one[:2] for one in sites}, {(one.file, one.function) for one in sites}
+    lines, functions = {one[:2] for one in sites}, {one.scope for one in sites}
     for at in writes:
         event = history.events[at]
         site = history.site_of(event)
-        scaled = len(event.reads) == 1 and (site.file, site.function) in functions
+        scaled = len(event.reads) == 1 and site.scope in functions
         if found and at > found[0] and site[:2] not in lines and not scaled:
             return []
     return found

@@ -56,7 +56,7 @@ def _given(history: History, owner: int, writes: list[int]) -> Fill | None:
     name, variable = maker.function.rpartition(".")[2], first_word(written_text(site, event))
     if not variable or variable == "self" or maker.function == site.function:
         return None
-    for fill in history.get(Holding).fillings.of(site.file, site.function, variable):
+    for fill in history.get(Holding).fillings.of(*site.scope, variable):
         value = expression(fill.site.expression)
         asks = isinstance(value, ast.Call) and called(value.func) == name
         if asks and fill.how == "assigned" and _asked_again(history, writes, site, maker, fill):

@@ -16,7 +16,7 @@ from tether.analysis.history import History
 from tether.analysis.sharing.holding import HeldAct, Holding, first_word, written_text
 from tether.analysis.sharing.shared_memory import onto_itself
 from tether.facts import UNKNOWN, Holder, Name, SiteId, TensorId
-from tether.finding import At, Claim, Code, Repair, Step, Where, say
+from tether.finding import At, Claim, Code, Repair, Step, Where, named, say
 from tether.operations.table import operation
 from tether.source.filling import Fill, mentions
 from tether.source.names import container_of, steps_in
@@ -210,7 +210,7 @@ def _filled(history: History, twins: _Twins) -> list[Fill]:
         fill
         for one in history.trace.sites
         if one.user
-        for fill in fillings.of(one.file, one.function, twins.one)
+        for fill in fillings.of(*one.scope, twins.one)
         if fill.how == "assigned" and _ends_alike(fill.target, twins.one)
     }
     by_name = [one for one in found if _ends_alike(one.site.expression, twins.other)]
@@ -266,7 +266,7 @@ def _one_model(history: History, twins: _Twins, fill: Fill | None, copy: int) ->
     write = history.events[_stepped(history, twins)]
     filled = [fill] if fill is not None else _filled(history, twins)
     since: Where = filled[0].site if filled else history.events[copy].site
-    story = [Step("written", write.site, say("{one} is trained", one=f"`{twins.other}`"))]
+    story = [Step("written", write.site, say("{one} is trained", one=named(twins.other)))]
     message = say(
         "`{one}` is a shallow copy of `{other}` ({line}): their {count} parameters and buffers"
         " are the same tensors, and {write} writes them.",

@@ -17,7 +17,7 @@ from tether.analysis.sharing.odd_writes import goes_on
 from tether.analysis.sharing.shared_memory import fills_anew
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Holder, SiteId
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, named, say
 from tether.source.filling import mentions
 from tether.source.handing import handed_beside
 from tether.verdicts.alias_write.telling import written
@@ -64,13 +64,13 @@ def _converted(history: History, act: HeldAct) -> int:
     """
     done = history.site_of(history.events[act.write])
     handed = {
-        fill.target for fill in history.get(Holding).fillings.of_function(done.file, done.function)
+        fill.target for fill in history.get(Holding).fillings.of_function(*done.scope)
         if fill.how == "parameter"
     }  # fmt: skip
     for at in reversed(history.get(Holding).came_by(act)):
         event = history.events[at]
         site = history.site_of(event)
-        here = (site.file, site.function) == (done.file, done.function)
+        here = site.scope == done.scope
         if here and event.inner == event.site and any(mentions(site.expression, one)
                                                       for one in handed):  # fmt: skip
             return at
@@ -110,8 +110,8 @@ def _claim(history: History, found: _GivenBack) -> Claim:
     event, read = (history.events[at] for at in (found.act.write, found.read))
     converted = history.events[found.converted]
     parts = {
-        "code": Code(converted.site), "line": At(converted.site), "name": f"`{found.given.name}`",
-        "call": CallOf(found.act.write), "write": At(event.site), "kept": f"`{found.kept.name}`",
+        "code": Code(converted.site), "line": At(converted.site), "name": named(found.given.name),
+        "call": CallOf(found.act.write), "write": At(event.site), "kept": named(found.kept.name),
         "handed": At(found.given.site), "read": At(read.site),
     }  # fmt: skip
     return Claim(

@@ -19,7 +19,7 @@ from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Event, Holder, Operand, SiteId
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, named, say
 from tether.verdicts.alias_write.definition_owners import moved_at
 from tether.verdicts.alias_write.telling import written
 
@@ -93,7 +93,7 @@ def _frames(history: History, at: int, holders: Sequence[Holder]) -> Iterator[_F
         owned = any(one.name.startswith("self.") for one in here)
         if owned or site.says_it_writes or site.function == "<module>":
             return
-        filled = fillings.of_function(site.file, site.function)
+        filled = fillings.of_function(*site.scope)
         arguments = {one.target for one in filled if one.how == "parameter"}
         if any(one.kind == "variable" and one.name in arguments for one in here):
             yield _Frame(site.function, call)
@@ -203,7 +203,7 @@ def _claim(history: History, found: GivenParameter) -> Claim:
     write, read, step = (history.events[at] for at in (found.write, found.read, found.step))
     parts = {
         "p": Tensor(found.parameter), "code": Code(found.call), "line": At(found.call),
-        "function": f"`{found.function}`", "call": CallOf(found.write), "write": At(write.site),
+        "function": named(found.function), "call": CallOf(found.write), "write": At(write.site),
         "step": CallOf(found.step), "at": At(step.site), "read": At(read.site),
     }  # fmt: skip
     taken = history.get(Sharing).chain(write.writes[0].tensor)

@@ -25,7 +25,7 @@ from tether.analysis.sharing.rewritten import RewrittenArray, RewrittenArrays
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, named, say
 from tether.operations.table import operation
 from tether.source.array_writes import goes_on_from, written_below
 from tether.verdicts.alias_write.telling import written
@@ -156,7 +156,7 @@ def _claim_on_array(
         message=say(
             "`{function}` changes what it is asked for: {line} writes into {x}, which is kept, and"
             " {read} hands that out. {n} times an item came with other bytes than the time before.",
-            function=function, line=At(writes[0]), x=f"`{found.part_of}`", read=At(event.site),
+            function=function, line=At(writes[0]), x=named(found.part_of), read=At(event.site),
             n=found.times,
         ),
         story=(

@@ -27,7 +27,7 @@ from tether.analysis.sharing.odd_writes import goes_on
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Event, Holder, Site
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, named, say
 from tether.operations.table import operation
 from tether.source.filling import Fill, mentions
 from tether.source.names import last_word
@@ -94,7 +94,7 @@ def _variable(history: History, act: HeldAct) -> Holder | None:
 def _fills(history: History, event: Event, name: str) -> list[Fill]:
     """Return what gives a variable its values; nothing where a caller does."""
     site = history.site_of(event)
-    fillings = history.get(Holding).fillings.of_function(site.file, site.function)
+    fillings = history.get(Holding).fillings.of_function(*site.scope)
     found = [one for one in fillings if one.target == name and one.how != "closure"]
     return [] if any(one.how == "parameter" for one in found) else found
 
@@ -194,7 +194,7 @@ def _comes_to_be_kept(history: History, act: HeldAct, by: Holder, made: int) -> 
     if origin >= 0 and history.events[origin].site == history.events[made].site:
         return True
     site = history.site_of(history.events[act.write])
-    puts = history.get(Holding).fillings.of_function(site.file, site.function)
+    puts = history.get(Holding).fillings.of_function(*site.scope)
     return any(
         mentions(one.site.expression, by.name)
         and any(last_word(one.target) in _words(place) for place in act.others)
@@ -232,7 +232,7 @@ def _taken_again(history: History, act: HeldAct, by: Holder, taken: Fill) -> int
 def _is_by_its_name(history: History, act: HeldAct, by: Holder, event: Event) -> bool:
     """Whether a line reads a tensor by the name of a place, and not by the variable."""
     site, done = history.site_of(event), history.site_of(history.events[act.write])
-    here = (site.file, site.function) == (done.file, done.function)
+    here = site.scope == done.scope
     places = act.others if here else [one for one in act.others if one.kind != "variable"]
     own = here and mentions(site.expression, by.name)
     return not own and any(_speaks_of(history, act, site.expression, one) for one in places)
@@ -249,7 +249,7 @@ def _is_taken(history: History, act: HeldAct, taken: Fill, at: int) -> bool:
     done, ways = history.site_of(events[act.write]), history.get(WaysThere)
     for other in range(act.write + 1, min(at, act.write + _MOST_BETWEEN)):
         lines = [history.site(one) for one in (events[other].site, *ways.above(other))]
-        here = [one for one in lines if (one.file, one.function) == (done.file, done.function)]
+        here = [one for one in lines if one.scope == done.scope]
         if not here or here[0].line <= taken.site.line:
             return True
     return False
@@ -261,7 +261,7 @@ def _is_taken(history: History, act: HeldAct, taken: Fill, at: int) -> bool:
 def _claim(history: History, found: _InSomeRuns) -> Claim:
     write, made, read = (history.events[at] for at in (found.act.write, found.made, found.read))
     parts = {
-        "name": f"`{found.by.name}`", "kept": f"`{found.kept.name}`", "taken": At(found.taken.site),
+        "name": named(found.by.name), "kept": named(found.kept.name), "taken": At(found.taken.site),
         "made": At(made.site), "call": CallOf(found.act.write), "write": At(write.site),
         "maker": CallOf(found.made), "code": Code(found.taken.site), "read": At(read.site),
     }  # fmt: skip

@@ -24,5 +24,4 @@ def made_of(history: History, at: int, most: int, *, in_function: bool = False) 
 
 
 def _function(history: History, at: int) -> tuple[str, str]:
-    site = history.site_of(history.events[at])
-    return site.file, site.function
+    return history.site_of(history.events[at]).scope

@@ -20,7 +20,7 @@ from tether.analysis.sharing.holding import (
 )
 from tether.analysis.sharing.shared_memory import fills_anew
 from tether.facts import UNKNOWN, Holder, Site
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, named, say
 from tether.operations.table import operation
 from tether.source.filling import Fill, mentions
 from tether.source.names import common_place, container_of, steps_in
@@ -147,7 +147,7 @@ def _asks_for_address(history: History, tensor: int, write: int) -> bool:
     for at in history.on_storage(shown) if shown is not None else ():
         site = history.site_of(history.events[at])
         asked = at < write and operation(history.events[at].operation).leaves == "address"
-        if asked and (site.file, site.function) == (written.file, written.function):
+        if asked and site.scope == written.scope:
             return True
     return False
 
@@ -236,7 +236,7 @@ def _holds_one(history: History, act: HeldAct, container: str, count: int, site:
         message=say(
             "{name} holds one tensor in several places ({count} were seen): the write at {write}"
             " ({call}) shows in every place.",
-            name=f"`{container}`", count=count, call=CallOf(act.write), write=At(event.site),
+            name=named(container), count=count, call=CallOf(act.write), write=At(event.site),
         ),
         story=tuple(steps),
         repair=Repair(say("Give each place a tensor of its own, or put a copy there: .clone().")),
@@ -270,7 +270,7 @@ def _shared_by_places(
     event = history.events[act.write]
     made = history.made_at(act.tensor)
     site = history.events[made].site if made >= 0 else event.site
-    story = [Step("shared", one.site, say("{name} is filled here", name=f"`{container}`"))
+    story = [Step("shared", one.site, say("{name} is filled here", name=named(container)))
              for one in _filled_with(history, holder, container)]  # fmt: skip
     return Claim(
         tensors=(act.tensor,),
@@ -283,7 +283,7 @@ def _shared_by_places(
         message=say(
             "{container} has one module in several places ({count} were seen): they share their"
             " parameters, and {call} at {write} trains them as one.",
-            container=f"`{container}`", count=len(names), call=CallOf(act.write),
+            container=named(container), count=len(names), call=CallOf(act.write),
             write=At(event.site),
         ),
         story=(*story, Step("written", event.site, say("trained as one"))),

@@ -16,7 +16,7 @@ from tether.analysis.sharing.holding import HeldAct, Holding, written_text
 from tether.analysis.sharing.shared_memory import fills_anew
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Holder, Reassigned, Site, SiteId
-from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, named, say
 from tether.source.filling import mentions
 from tether.source.handing import registered_at
 from tether.verdicts.alias_write.telling import written
@@ -108,7 +108,7 @@ def _claim(history: History, found: _Twice) -> Claim:
     event = history.events[act.write]
     since = _since(history, found) or event.site
     parts = {
-        "x": Tensor(act.tensor), "other": f"`{found.other.name}`", "buffer": f"`{found.buffer}`",
+        "x": Tensor(act.tensor), "other": named(found.other.name), "buffer": named(found.buffer),
         "since": At(since), "write": At(event.site), "read": At(read.site),
         "call": CallOf(act.write),
     }  # fmt: skip

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tether.analysis.history import History
 from tether.analysis.sharing.holding import HeldAct, Holding
 from tether.facts import UNKNOWN
-from tether.finding import At, CallOf, Claim, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Step, named, say
 from tether.source.names import steps_in
 from tether.verdicts.alias_write.telling import written
 
@@ -71,7 +71,7 @@ def _claim(history: History, act: HeldAct, places: _Places) -> Claim:
     stored = [*fillings.of_any("_buffers"), *fillings.of_any(places.attribute)]
     since = history.events[made].site if made >= 0 else event.site
     parts = {
-        "container": f"`{places.container}`", "attribute": f"`{places.attribute}`",
+        "container": named(places.container), "attribute": named(places.attribute),
         "n": len(places.numbers), "call": CallOf(act.write), "write": At(event.site),
     }  # fmt: skip
     return Claim(

@@ -19,7 +19,7 @@ from tether.analysis.sharing.holding import Holding, first_word
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew, same_place
 from tether.analysis.surroundings import CALLED, WaysThere
 from tether.facts import UNKNOWN, Event, Operand, SiteId
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, named, say
 from tether.operations.table import operation
 from tether.regions import overlaps
 from tether.source.names import container_of, steps_in
@@ -293,7 +293,7 @@ def _owned_twice(history: History) -> Iterator[Claim]:
             message=say(
                 "{one} and {other} keep the same tensors as their state: {call} at {write} changes"
                 " both.",
-                one=f"`{sorted(owners)[0]}`", other=f"`{sorted(owners)[1]}`",
+                one=named(sorted(owners)[0]), other=named(sorted(owners)[1]),
                 call=CallOf(act.write), write=At(event.site),
             ),
             story=(

@@ -21,7 +21,7 @@ from tether.analysis.sharing.holding import HeldAct, Holding
 from tether.analysis.sharing.rewritten import RewrittenArrays
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Holder, Site
-from tether.finding import At, CallOf, Claim, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Step, named, say
 from tether.source.array_writes import called_in, written_below
 from tether.source.filling import mentions
 from tether.verdicts.alias_write.telling import written
@@ -127,7 +127,7 @@ def _claim_on_array(
     event, line = history.events[found.event], found.line
     both = mentions(line.expression, new)
     parts = {
-        "old": f"`{held.name}`", "new": f"`{new}`", "buffer": f"`{buffer.name}`",
+        "old": named(held.name), "new": named(new), "buffer": named(buffer.name),
         "since": At(found.since), "line": At(found.call), "write": At(found.writes[0]),
         "read": At(line),
     }  # fmt: skip
@@ -180,7 +180,7 @@ def _line_of(history: History, at: int, held: Holder, call: Site) -> Site | None
     """Return the line of a variable's function, after a call, that reads it or hands it on."""
     site = history.site_of(history.events[at])
     for one in (site, *history.get(WaysThere).callers(history.events[at].site, (at,))):
-        if (one.file, one.function) == (call.file, held.function):
+        if one.scope == (call.file, held.function):
             after = one.line > call.line and mentions(one.expression, held.name)
             return one if after else None
     return None
@@ -200,7 +200,7 @@ def _claim(history: History, found: _Handed) -> Claim:
     since = filled[0].site if filled else call
     both = mentions(found.line.expression, new)
     parts = {
-        "old": f"`{held.name}`", "new": f"`{new}`", "buffer": f"`{act.by.name if act.by else ''}`",
+        "old": named(held.name), "new": named(new), "buffer": named(act.by.name if act.by else ""),
         "since": At(since), "line": At(call), "write": At(event.site), "op": CallOf(act.write),
         "read": At(found.line),
     }  # fmt: skip

@@ -12,7 +12,7 @@ from tether.analysis.history import History
 from tether.analysis.sharing.holding import HeldAct, Holding
 from tether.analysis.surroundings import Surroundings
 from tether.facts import Holder
-from tether.finding import At, CallOf, Claim, Repair, Segment, Severity, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Severity, Step, named, say
 from tether.source.filling import Fill
 from tether.source.handing import used_below
 from tether.verdicts.alias_write.telling import written
@@ -58,11 +58,11 @@ def _given(history: History, act: HeldAct, new: Holder) -> Fill | None:
 
 
 def _claim(
-    history: History, act: HeldAct, named: tuple[str, str, Fill], severity: Severity
+    history: History, act: HeldAct, names: tuple[str, str, Fill], severity: Severity
 ) -> Claim:
     """Say that a second name shows what was written; of the old one, in case it was meant."""
-    (new, old, fill), write = named, history.events[act.write]
-    names = {"new": Segment(f"`{new}`", "name"), "old": Segment(f"`{old}`", "name")}
+    (new, old, fill), write = names, history.events[act.write]
+    parts = {"new": named(new), "old": named(old)}
     return Claim(
         tensors=(act.tensor,),
         cause=("second name", fill.site),
@@ -73,12 +73,12 @@ def _claim(
         message=say(
             "{new} is a second name of {old} since {since}, and no copy: {call} at {write} changed"
             " both, and both are used below it.",
-            **names, since=At(fill.site), call=CallOf(act.write), write=At(write.site),
+            **parts, since=At(fill.site), call=CallOf(act.write), write=At(write.site),
         ),
         story=(
             Step("shared", fill.site, say("from here on both names show one tensor")),
             written(history, act.write),
             Step("read", history.events[act.read].site, say("what was written is read here")),
         ),
-        repair=Repair(say("Keep a copy: `{new!s} = {old!s}.clone()`.", **names)),
+        repair=Repair(say("Keep a copy: `{new!s} = {old!s}.clone()`.", **parts)),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tether.analysis.history import History
 from tether.analysis.wording import listed
 from tether.facts import UNKNOWN, MadeOnce, Site
-from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Where, say
+from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Where, named, say
 from tether.operations.table import operation
 from tether.source.definition_values import attribute_of, default_of, is_asked_of_class, kept_as
 from tether.source.names import steps_in
@@ -176,4 +176,4 @@ def _keeping(history: History, fact: MadeOnce) -> Iterator[Step]:
 def _making(history: History, fact: MadeOnce) -> Iterator[Step]:
     """Yield the lines that made the owners."""
     for owner, site in made_at(history, owners_of(history, fact)):
-        yield Step("made", site, say("{owner} is made here", owner=f"`{owner.name}`"))
+        yield Step("made", site, say("{owner} is made here", owner=named(owner.name)))

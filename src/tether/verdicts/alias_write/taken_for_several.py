@@ -23,7 +23,7 @@ from tether.analysis.sharing.shared_memory import Sharing, Touch, fills_anew
 from tether.analysis.surroundings import WaysThere
 from tether.analysis.timelines import of_events
 from tether.facts import OUT, UNKNOWN, Event, Operand, Site, SiteId
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, named, say
 from tether.operations.table import ALL, operation
 from tether.regions import overlaps
 from tether.source.filling import Fill
@@ -337,7 +337,7 @@ def _filled_around(history: History, one: int, other: int) -> _Around | None:
     for write in _writes_to_all(history, history.events[one]):
         above = history.get(WaysThere).above(write)
         for line in map(history.site, (history.events[write].site, *above)):
-            stored = fillings.stored(line.file, line.function)
+            stored = fillings.stored(*line.scope)
             before = [each for each in stored if each.target == first]
             after = [each for each in stored if each.target == second]
             if len(before) == len(after) == 1 and _is_between(line, before[0], after[0]):
@@ -432,7 +432,7 @@ def _in_turn_claim(history: History, numbers: list[int], tensors: list[int], ste
         message=say(
             "{line} made {n} optimizers of one and the same parameters, {name} and the others, and"
             " {step} steps with one after the other: each begins with what the one before left.",
-            line=At(made.site), n=len(numbers), name=f"`{names[0]}`", step=At(step),
+            line=At(made.site), n=len(numbers), name=named(names[0]), step=At(step),
         ),
         story=(
             *put_at(history, tensors[0]),

@@ -16,7 +16,7 @@ from tether.analysis.history import History
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.surroundings import WaysThere
 from tether.facts import Site
-from tether.finding import At, CallOf, Claim, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Step, named, say
 from tether.source.filling import Fill
 from tether.source.names import common_place, steps_in
 from tether.verdicts.alias_write.common_parts import TwoOwners
@@ -66,8 +66,8 @@ def _claim(history: History, found: TwoOwners, owners: _Owners) -> Claim:
     step, read = (history.events[at] for at in (found.step, found.read))
     copy = history.events[found.copies[-1]]
     parts = {
-        "target": f"`{owners.target}`", "online": f"`{owners.online}`", "part": f"`{owners.part}`",
-        "other": f"`{owners.other}`", "call": CallOf(found.step), "step": At(step.site),
+        "target": named(owners.target), "online": named(owners.online), "part": named(owners.part),
+        "other": named(owners.other), "call": CallOf(found.step), "step": At(step.site),
         "copy": At(copy.site), "read": At(read.site),
     }  # fmt: skip
     callers = history.get(WaysThere).callers(read.site, (found.read,))
@@ -106,7 +106,7 @@ def _given_at(history: History, found: TwoOwners, owners: _Owners) -> list[Step]
     tied, kept = _handed_over(history, way, owners.part)
     apart = ([one for one in way if one not in other] or way)[:1]
     until = way.index(apart[0]) if apart else 0
-    made = say("{target} is made here", target=f"`{owners.target}`")
+    made = say("{target} is made here", target=named(owners.target))
     ways = [Step("made", one, made) for one in dict.fromkeys((*apart, *way[1:until]))]
     given = say("what is handed over is kept itself, and no copy of it")
     steps = [Step("shared", one, given) for one in (tied or kept)[-1:]]
@@ -117,7 +117,7 @@ def _handed_over(history: History, way: Sequence[Site], part: str) -> tuple[list
     """Return the lines that give one module its part; those that do in what makes any module."""
     fillings, attribute = history.get(Holding).fillings, steps_in(part)[-1]
     tied = _taken(one for one in fillings.of_any(attribute[1:]) if _ties(one, part))
-    inside = (fill for one in way for fill in fillings.attributes(one.file, one.function))
+    inside = (fill for one in way for fill in fillings.attributes(*one.scope))
     return tied, _taken(one for one in inside if one.target == f"self{attribute}")
 
 

@@ -69,4 +69,4 @@ def _held(history: History, at: int, tensor: TensorId, above: tuple[SiteId, ...]
 
 def _goes_on(site: Site, call: Site) -> bool:
     """Whether a line stands after a call, in its function."""
-    return (site.file, site.function) == (call.file, call.function) and site.line > call.line
+    return site.scope == call.scope and site.line > call.line

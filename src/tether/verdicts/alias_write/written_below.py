@@ -102,7 +102,7 @@ def _drifting(history: History, told: set[tuple[SiteId, str]]) -> Iterator[Claim
             writes = _again(history, at, found) if kept else []
             if len(writes) > 1:
                 site = history.site_of(history.events[at])
-                drifts.setdefault((site.file, site.function), _Drift(found, writes))
+                drifts.setdefault(site.scope, _Drift(found, writes))
     for drift in drifts.values():
         told.add((drift.handed.held.site, drift.handed.held.name))
         yield _claim_on_drift(history, drift)
@@ -220,7 +220,7 @@ def _converted(history: History, at: int, tensor: int) -> list[SiteId]:
     found = (history.events[one] for one in history.get(Holding).gave_back(tensor, at))
     own = [one.site for one in found if one.inner == one.site]
     sites = ((one, history.site(one)) for one in dict.fromkeys(own))
-    return [one for one, site in sites if (site.file, site.function) == (done.file, done.function)]
+    return [one for one, site in sites if site.scope == done.scope]
 
 
 def _found(history: History, holders: list[Holder]) -> _Below | None:
@@ -337,9 +337,7 @@ def _of_caller(history: History, at: int, held: Holder, call: Site) -> Site | No
     """Return the line of a variable's function that reads it, or that hands it on to a reader."""
     event = history.events[at]
     around = (history.site_of(event), *history.get(WaysThere).callers(event.site, (at,)))
-    return next(
-        (one for one in around if (one.file, one.function) == (call.file, held.function)), None
-    )
+    return next((one for one in around if one.scope == (call.file, held.function)), None)
 
 
 def _reads(history: History, tensor: int, write: int) -> list[tuple[int, int]]:
@@ -350,7 +348,7 @@ def _reads(history: History, tensor: int, write: int) -> list[tuple[int, int]]:
         return []
     done = history.site_of(history.events[write])
     sites = ((at, history.site_of(history.events[at])) for at in history.writes_to(operand, write))
-    again = (at for at, one in sites if (one.file, one.function) != (done.file, done.function))
+    again = (at for at, one in sites if one.scope != done.scope)
     until = next(again, len(history.events))
     return [one for one in found if min(one) > write and one[0] <= until]
 

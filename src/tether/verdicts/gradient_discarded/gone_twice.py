@@ -63,7 +63,7 @@ def gone_twice(history: History) -> Iterator[GoneTwice]:
     by_name: dict[tuple[str, str, int, str], list[IteratorHeld]] = defaultdict(list)
     for fact in history.trace.iterators_held:
         site = history.site(fact.site)
-        by_name[site.file, site.function, site.first_line, fact.name].append(fact)
+        by_name[*site.definition, fact.name].append(fact)
     seen = set[tuple[Site, ...]]()
     for facts in by_name.values():
         for found in list(_Name.of(history, facts))[:1]:

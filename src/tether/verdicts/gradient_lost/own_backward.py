@@ -21,11 +21,11 @@ def never_called(history: History) -> Iterator[OwnBackward]:
         return
     lines = {SiteId(number) for number in np.unique(history.events.column("site")).tolist()}
     lines.update(one for fact in history.trace.callers for one in fact.above)
-    ran = {(history.site(one).file, history.site(one).function) for one in lines}
+    ran = {history.site(one).scope for one in lines}
     told = set[SiteId]()
     for one in history.trace.own_backwards:
         method = history.site(one.site)
-        if one.site not in told and (method.file, method.function) not in ran:
+        if one.site not in told and method.scope not in ran:
             told.add(one.site)
             yield one
 

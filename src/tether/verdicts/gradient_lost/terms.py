@@ -10,7 +10,7 @@ from tether.analysis.history import History, losses_of
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.training.frozen import taken_off
 from tether.facts import Operand, SiteId
-from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, named, say
 from tether.source.filling import Fill
 from tether.source.names import steps_in
 
@@ -116,7 +116,7 @@ def _kept(history: History, way: list[int], backward: int) -> Iterator[Step]:
             names = [name for name in history.names_of(one.tensor) if not name.isidentifier()]
             lines = _keeping(history, at, names[0]) if names else []
             if len(lines) == 1:
-                said = say("{name} keeps these values, also for later losses", name=f"`{names[0]}`")
+                said = say("{name} keeps these values, also for later losses", name=named(names[0]))
                 yield Step("kept", lines[0].site, said)
                 return
 
@@ -125,7 +125,7 @@ def _keeping(history: History, at: int, name: str) -> list[Fill]:
     """Return what fills a place, or what it lies in, in the function of a call."""
     site = history.site_of(history.events[at])
     place = next(step for step in reversed(steps_in(name)) if not step.startswith("["))
-    filled = history.get(Holding).fillings.of_function(site.file, site.function)
+    filled = history.get(Holding).fillings.of_function(*site.scope)
     return [one for one in filled if steps_in(one.target)[-1:] == [place]]
 
 

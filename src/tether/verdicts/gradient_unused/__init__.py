@@ -14,7 +14,7 @@ from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.analysis.training.misplaced import Misplaced
 from tether.analysis.training.no_longer import NoLonger, OutOfUse
 from tether.facts import UNKNOWN, Site, SiteId
-from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, named, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.gradient_unused.uses import MOST_LINES, Uses, last_use
 
@@ -184,7 +184,7 @@ def _names(history: History, modules: dict[str, list[int]], made: int) -> Senten
     names = [
         history.name_of(some[0]) if len(some) == 1 else module for module, some in modules.items()
     ]
-    first, *others = (Segment(f"`{one.strip('`')}`", "name") for one in names)
+    first, *others = (named(one.strip("`")) for one in names)
     if not others:
         return say("{first}", first=first)
     if len(others) == 1:

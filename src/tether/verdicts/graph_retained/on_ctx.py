@@ -61,6 +61,6 @@ def _assigned(history: History, at: int, result: Operand) -> Site | None:
     )
     if maker is None:
         return None
-    fills = history.get(Holding).fillings.attributes(maker.file, maker.function)
+    fills = history.get(Holding).fillings.attributes(*maker.scope)
     named = [one for one in fills if one.site.expression == maker.target]
     return (named or fills)[0].site if len(named or fills) == 1 else None

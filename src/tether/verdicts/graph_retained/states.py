@@ -28,7 +28,7 @@ def states(history: History, kept: list[int], told: set[object]) -> Iterator[Cla
         runs = sum(history.events[one].site == number for one in {at, *graph_of(history, at)})
         if runs >= LEAST_RUNS and history.trace.tensors[tensor].died == UNKNOWN:
             site = history.site(number)
-            functions[site.file, site.function].append((at, tensor, runs))
+            functions[site.scope].append((at, tensor, runs))
     for found in functions.values():
         if told.isdisjoint(history.events[at].site for at, _, _ in found):
             yield _claim(history, sorted(found))

@@ -30,7 +30,7 @@ def unused(history: History, told: set[int]) -> Iterator[Claim]:
     for one in history.get(IdleMemory).all:
         if one.graph and spoken.isdisjoint(one.made):
             site = history.site(one.site)
-            groups[site.file, site.function].append(one)
+            groups[site.scope].append(one)
     for found in groups.values():
         yield _claim(history, found)
 
@@ -144,6 +144,6 @@ def _kept(history: History, idle: Idle) -> Iterator[Step]:
     """Yield the lines of the function that put into an object what outlives a run."""
     site = history.site(idle.site)
     names = outlive(history, site)
-    for fill in history.get(Holding).fillings.stored(site.file, site.function):
+    for fill in history.get(Holding).fillings.stored(*site.scope):
         if any(mentions(fill.site.expression, name) for name in names):
             yield Step("grows", fill.site, say("{code} keeps it", code=Code(fill.site)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tether.analysis.history import History, shortened
 from tether.facts import UNKNOWN, Event
-from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
+from tether.finding import At, Claim, Repair, Segment, Sentence, Step, named, say, typed
 from tether.operations.table import shown
 from tether.verdicts.needless_copy.array_calls import CopiedByNumPy, copied_by_numpy
 from tether.verdicts.needless_copy.array_copies import ArrayCopies, NeedlessArrays
@@ -51,7 +51,7 @@ def _out(history: History, found: ArraysOut) -> Claim:
     begin = "{copy} ({line}) is a copy"
     if found.by_name:
         begin = "{copy} is a copy of what {array} ({line}) gives,"
-    copy, array = (Segment(f"`{shortened(text)}`", "code") for text in (found.text, found.array))
+    copy, array = (typed(shortened(text)) for text in (found.text, found.array))
     return Claim(
         tensors=(event.reads[0].tensor,),
         cause=("array out", event.site),
@@ -76,7 +76,7 @@ def _by_numpy(history: History, found: CopiedByNumPy) -> Claim:
     line, text = found.line, found.text
     site, looked = history.site(line.site), len(found.calls)
     subject = site.target or shortened(text.text)
-    array = Segment(f"`{shortened(text.array)}`", "code")
+    array = typed(shortened(text.array))
     begin = "{name} ({line}) is a copy of {array}, element by element,"
     if line.within:
         begin = "{name} ({line}) has copies of the arrays of {array}, element by element,"
@@ -87,7 +87,7 @@ def _by_numpy(history: History, found: CopiedByNumPy) -> Claim:
         operation=line.operation,
         message=say(
             begin + " that nothing needed{times}: {why}{seen}.",
-            name=Segment(f"`{subject}`", "name"), line=At(line.site), array=array,
+            name=named(subject), line=At(line.site), array=array,
             times=_copies(line.runs), why=_why_not(found), seen=_seen(looked, line.runs),
         ),
         story=(Step("made", line.site, say("{array} is copied here", array=array)),),
@@ -102,7 +102,7 @@ def _by_numpy(history: History, found: CopiedByNumPy) -> Claim:
 def _why_not(found: CopiedByNumPy) -> Sentence:
     taker = found.calls[0].taker
     if taker:
-        taken = Segment(f"`{taker}`", "code")
+        taken = typed(taker)
         return say("{taker} takes the memory of an array as it is", taker=taken)
     return say("neither is written while both live")
 
@@ -125,7 +125,7 @@ def _without(found: CopiedByNumPy) -> Sentence:
 
 
 def _code(text: str) -> Segment:
-    return Segment(f"`{text}`", "code")
+    return typed(text)
 
 
 def _copies(count: int) -> str:
@@ -138,7 +138,7 @@ def _event(history: History, found: ArrayCopies) -> Event:
 
 
 def _message(history: History, found: ArrayCopies, subject: str) -> Sentence:
-    begin = say("{name} ({line}) is a copy of {source}", name=Segment(f"`{subject}`", "name"),
+    begin = say("{name} ({line}) is a copy of {source}", name=named(subject),
                 line=At(found.site), source=_source(found))  # fmt: skip
     return say(
         "{begin}{format} that nothing needed{times}: {why}{seen}.",
@@ -167,7 +167,7 @@ def _why(history: History, found: ArrayCopies) -> Sentence:
 
 
 def _source(found: ArrayCopies) -> Segment:
-    return Segment(f"`{shortened(found.facts[0].source)}`", "code")
+    return typed(shortened(found.facts[0].source))
 
 
 def _story(history: History, found: ArrayCopies) -> Iterator[Step]:

@@ -12,7 +12,7 @@ from itertools import chain
 from tether.analysis.history import History, shortened
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Event, Operand
-from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
+from tether.finding import At, Claim, Finding, Repair, Step, named, say
 from tether.operations.table import operation
 from tether.source.calls import copied_text, deep_copied
 from tether.verdicts.base import Example, Expected, Verdict
@@ -215,7 +215,7 @@ def _claim(history: History, one: Slow) -> Claim:
         operation=event.operation,
         message=say(
             "{name}{more} ({line}) {are} {done} in a slow way: {what}.",
-            name=Segment(f"`{subject}`", "name"), line=At(event.site), done=one.done, what=one.what,
+            name=named(subject), line=At(event.site), done=one.done, what=one.what,
             more=_and_others(len(also)), are="are" if also else "is",
         ),
         story=tuple(_story(history, one)),

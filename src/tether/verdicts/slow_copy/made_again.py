@@ -12,7 +12,7 @@ from itertools import pairwise
 from tether.analysis.history import History
 from tether.analysis.sharing.holding import Holding
 from tether.facts import COMPARED, UNKNOWN, ArrayAgain, Operand
-from tether.finding import At, Bytes, Claim, Repair, Segment, Step, Where, say
+from tether.finding import At, Bytes, Claim, Repair, Step, Where, named, say
 from tether.operations.table import operation
 from tether.source.calls import copied_text
 from tether.verdicts.slow_copy.again import Repeats, told, view
@@ -35,7 +35,7 @@ def made_again(again: Repeats) -> Iterator[Slow]:
         users = [events[user][:2] for user in again.lines.after(events[at].results[0].tensor, at)]
         if not users or any(user not in lines for user in users):
             site = history.site_of(events[at])
-            found[site.file, site.function].append(one)
+            found[site.scope].append(one)
     for some in found.values():
         total = sum(one.nbytes for one in some)
         yield max(some, key=lambda one: (one.nbytes, one.at))._replace(nbytes=total)
@@ -170,7 +170,7 @@ def _assigned(history: History, at: int, name: str) -> Where | None:
     site = history.site_of(history.events[at])
     if not name.isidentifier():
         return None
-    fills = history.get(Holding).fillings.of(site.file, site.function, name)
+    fills = history.get(Holding).fillings.of(*site.scope, name)
     return fills[0].site if [one.how for one in fills] == ["assigned"] else None
 
 
@@ -194,7 +194,7 @@ def _claim(history: History, fact: ArrayAgain, at: int, name: str, made: Where |
             "{name} ({line}) is made in a slow way: the array behind it{part} lies in new memory"
             " each time, and its {size} were the same each of the {looked} times that they were"
             " compared, {whole} in {runs} runs.",
-            name=Segment(f"`{name}`", "name"), line=At(site), part=part, size=Bytes(fact.nbytes),
+            name=named(name), line=At(site), part=part, size=Bytes(fact.nbytes),
             looked=f"{fact.looked:,}", whole=Bytes(fact.nbytes * fact.runs), runs=f"{fact.runs:,}",
         ),
         story=(*first, Step("used", event.site, say(used, call=event.operation))),

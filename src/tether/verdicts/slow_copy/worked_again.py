@@ -37,7 +37,7 @@ def worked_again(again: Repeats, known: Container[int]) -> Iterator[Slow]:
     by_function: dict[tuple[str, str], list[Line]] = defaultdict(list)
     for line in work.lines:
         site = again.history.site(line[0])
-        by_function[site.file, site.function].append(line)
+        by_function[site.scope].append(line)
     for lines in by_function.values():
         ends = [line for line in lines if work.meets_more(line)]
         total = sum(work.bytes(line) for line in lines)

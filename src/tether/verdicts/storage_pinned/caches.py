@@ -9,7 +9,7 @@ from tether.analysis.copies.idle import LEAST_BYTES
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.wording import listed
-from tether.facts import Site, SiteId
+from tether.facts import SiteId
 from tether.finding import At, Bytes, Claim, Repair, Step, say
 from tether.verdicts.storage_pinned.cut_off import LARGE
 
@@ -23,7 +23,7 @@ def claims(history: History) -> Iterator[Claim]:
         if fact.entries < LEAST_ENTRIES or fact.nbytes < LARGE:
             continue
         site = history.site(fact.site)
-        inside = next((one for one in history.trace.sites if _of_function(one, site)), site)
+        inside = next((o for o in history.trace.sites if o.definition == site.definition), site)
         but, others = _other_caches(history, fact.also)
         yield Claim(
             tensors=fact.tensors,
@@ -62,8 +62,3 @@ def _other_caches(history: History, also: Sequence[SiteId]) -> tuple[str, dict[s
     lines = {f"at{at}": At(one) for at, one in enumerate(also)}
     said = [f"`{{other{at}}}` ({{at{at}}})" for at in range(len(also))]
     return listed(said) if said else "", {**names, **lines}
-
-
-def _of_function(one: Site, definition: Site) -> bool:
-    own = (one.file, one.function, one.first_line)
-    return own == (definition.file, definition.function, definition.first_line)

@@ -140,6 +140,6 @@ def _keeping(history: History, name: str, tensors: list[int], made: Site) -> Ite
         first = at_line(made, made.first_line)
         yield Step("kept", first, say("the cache of this function keeps it"))
     if tensors and "__closure__" in history.name_of(tensors[0]):
-        for one in history.get(Holding).fillings.of(made.file, made.function, made.target):
+        for one in history.get(Holding).fillings.of(*made.scope, made.target):
             if one.how == "closure":
                 yield Step("kept", one.site, say("a function holds `{x}`", x=made.target))

@@ -11,7 +11,7 @@ from tether.analysis.history import History
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Operand
-from tether.finding import At, Claim, Segment, Sentence, Step, Tensor, say
+from tether.finding import At, Claim, Sentence, Step, Tensor, named, say
 from tether.source.names import common_place, steps_in
 from tether.verdicts.storage_pinned.cut_off import FACTOR, LARGE, bytes_shown, copied, view_of
 
@@ -106,8 +106,7 @@ def _is_of_a_loop(history: History, named: Sequence[Operand]) -> bool:
     fillings = history.get(Holding).fillings
     names = [name.strip("`") for one in named for name in history.names_of(one.tensor)]
     return all(
-        name.isidentifier()
-        and {one.how for one in fillings.of(site.file, site.function, name)} == {"loop"}
+        name.isidentifier() and {one.how for one in fillings.of(*site.scope, name)} == {"loop"}
         for name in names
     )
 
@@ -145,7 +144,7 @@ def _claim(
         "{name} shows {shown} bytes of a storage of {bytes}"
         if len(found) == 1
         else "{name} shows {shown} bytes of {storages} storages of {bytes} together",
-        name=Segment(f"`{common}`", "name") if common else Tensor(operands[0].tensor),
+        name=named(common) if common else Tensor(operands[0].tensor),
         shown=sum(map(bytes_shown, operands)),
         storages=len(found),
         bytes=nbytes,

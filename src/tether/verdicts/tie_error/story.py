@@ -15,7 +15,7 @@ from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.analysis.training.frozen import frozen_for_its_value, taken_off
 from tether.facts import GRAD_INFERENCE, GRAD_ON, UNKNOWN, Event, Operand, Raised, Site
-from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
+from tether.finding import CallOf, Sentence, Step, Tensor, named, say
 from tether.operations.table import operation
 from tether.source.reading import assigned
 from tether.source.syntax import Source
@@ -249,7 +249,7 @@ class Story:
         """Whether another function than that of the error made a call."""
         made, failed = (self.history.site(one) for one in (self.history.events[at].site,
                                                            self.fact.site))  # fmt: skip
-        return (made.file, made.function) != (failed.file, failed.function)
+        return made.scope != failed.scope
 
     def _device(self, operand: Operand | None) -> str:
         fact = self.history.trace.storages.get(operand.storage) if operand is not None else None
@@ -274,7 +274,7 @@ class Story:
         for word in self._words():
             line = assigned(source, word, here.line)
             if line:
-                said = say("{name} is assigned here", name=Segment(f"`{word}`", "name"))
+                said = say("{name} is assigned here", name=named(word))
                 self.steps.append(Step("made", here._replace(line=line, end_line=line), said))
 
     def _how(self, operand: Operand, at: int) -> Sentence:
@@ -371,7 +371,7 @@ class Story:
             if event.operation == "autograd.grad":
                 self._add("gradient", at, say("this pass makes the first gradient"))
             elif event.operation == "apply":
-                name = Segment(f"`{event.detail}`", "name")
+                name = named(event.detail)
                 self._add("used", at, say("the gradient goes through {function}", function=name))
 
     # -- what has no graph -----------------------------------------------------------------------

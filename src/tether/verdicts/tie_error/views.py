@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from tether.analysis.history import History
 from tether.facts import GRAD_ON, UNKNOWN, BackwardHooked, Operand, Raised
-from tether.finding import At, CallOf, Repair, Segment, Sentence, Step, Tensor, say
+from tether.finding import At, CallOf, Repair, Segment, Sentence, Step, Tensor, named, say
 
 _VIEW = re.compile(r"is a view and is being modified inplace|view was created")
 _OF_A_FUNCTION = re.compile(r"created inside a custom Function")
@@ -79,7 +79,7 @@ def why_view(
 def _hooked(one: BackwardHooked) -> Segment:
     if one.every:
         return Segment("every module")
-    return Segment(f"`{one.module}`", "name") if one.module else Segment(f"a {one.on}", "name")
+    return named(one.module) if one.module else Segment(f"a {one.on}", "name")
 
 
 def _of_a_hook(one: BackwardHooked) -> tuple[Sentence, Repair]:
@@ -97,7 +97,7 @@ def _of_a_hook(one: BackwardHooked) -> tuple[Sentence, Repair]:
 
 def _of_a_function(history: History, at: int) -> tuple[Sentence, Repair]:
     event = history.events[at]
-    function = Segment(f"`{event.detail}`", "name")
+    function = named(event.detail)
     why = say(
         "{subject} shows a view that {function} returned at {line}, and a write in place would go"
         " past the backward of {function}.", function=function, line=At(event.site),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.facts import SiteId, Unmatched
-from tether.finding import Claim, Repair, Segment, Step, say
+from tether.finding import Claim, Repair, Segment, Step, named, say
 
 MOST_MADE = 3
 """Lines that made what was handed over in vain that one finding names."""
@@ -61,7 +61,7 @@ def _claim(history: History, found: HandedInVain) -> Claim:
     made = dict.fromkeys(
         history.events[at].site for at in map(history.made_at, found.tensors) if at >= 0
     )
-    module = Segment(f"`{fact.module}`", "name")
+    module = named(fact.module)
     return Claim(
         tensors=found.tensors,
         cause=("handed", fact.site),

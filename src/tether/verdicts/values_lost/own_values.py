@@ -9,7 +9,7 @@ from tether.analysis.libraries import hands_out_state
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.training.from_itself import FromItself, from_itself
 from tether.facts import UNKNOWN, Event
-from tether.finding import At, Claim, Code, Repair, Segment, Step, Tensor, say
+from tether.finding import At, Claim, Code, Repair, Step, Tensor, named, say
 from tether.operations.table import operation
 
 
@@ -63,7 +63,7 @@ def _repair(history: History, found: FromItself, *, trained: bool) -> Repair:
     taken = history.events[found.taken] if found.taken >= 0 else None
     if taken is not None and _is_kept(history, found, taken):
         kept = {
-            "name": Segment(f"`{history.site_of(taken).target}`", "name"),
+            "name": named(history.site_of(taken).target),
             "line": At(taken.site),
             "code": Code(taken.site),
         }

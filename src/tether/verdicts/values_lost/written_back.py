@@ -65,7 +65,7 @@ def _is_swap(history: History, found: WrittenBack, copies: Counter[int]) -> bool
     source = history.get(Surroundings).source(second.file)
     return (
         copies[sites[0]] == copies[sites[1]]
-        and (first.file, first.function) == (second.file, second.function)
+        and first.scope == second.scope
         and deciders(source, first.line) == deciders(source, second.line)
     )
 
