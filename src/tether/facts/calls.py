@@ -83,6 +83,11 @@ class Operand(NamedTuple):
     leaf: bool
 
     @property
+    def elements(self) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+        """Storage, offset, shape and strides: the same for tensors that show the same elements."""
+        return self.storage, self.offset, self.shape, self.strides
+
+    @property
     def whole(self) -> bool:
         """Whether its elements are whole numbers or truths, which have no gradient."""
         return self.dtype.startswith(("int", "uint", "bool"))

@@ -15,6 +15,7 @@ from tether.verdicts.gradient_lost import (
     flat,
     incoming,
     own_backward,
+    straight_through,
     taken_from_itself,
     terms,
     totals_of_all,
@@ -49,7 +50,8 @@ of the loss that uses them leads back to what the distribution was computed from
 do. Or a module has a method `backward` of its own, by which gradients were to be computed: PyTorch
 never calls it. Or a collective of `torch.distributed` writes the total of all processes into a
 value with a graph, and the loss is not linear in it: of the losses of the other processes nothing
-comes back.
+comes back. Or a value is added and taken away again, as a straight-through estimator does it, and
+no gradient comes back to it: `x + (y - x)` with the graph of the difference, or cut as a whole.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
@@ -64,7 +66,8 @@ gradients are cleared is a warning where that is so in every pass that has the t
 passes train the parameters that it reaches, and where no other term leads through them to what is
 trained; else it is a note. Of a draw it is a note: a model may be meant to learn from its samples
 alone. Nothing is said where the drawn values meet the distribution's parameters, as in `log_prob`,
-where they became numbers or arrays, or where the program's own line leaves the graph.
+where they became numbers or arrays, or where the program's own line leaves the graph. Of a
+straight-through estimator whose two values have changed places it is a note.
 
 ## Example
 ```python
@@ -83,7 +86,7 @@ It changes what is trained: never applied by itself.
 
 DETECTORS = (
     terms, flat, taken_from_itself, cut_runs, derivatives, cancelled_terms, incoming, vain_terms,
-    drawn_apart, own_backward, totals_of_all,
+    drawn_apart, own_backward, totals_of_all, straight_through,
 )  # fmt: skip
 
 

@@ -83,19 +83,15 @@ def _copy(at: int, event: Event) -> _Copy | None:
 
 def _brings_back(history: History, first: _Copy, second: _Copy) -> bool:
     """Whether the second of two copies takes what the first brought, to where that took it."""
-    if _place(first.target) != _place(second.source) or first.source.storage == UNKNOWN:
+    if first.target.elements != second.source.elements or first.source.storage == UNKNOWN:
         return False
     one, other = (history.site_of(history.events[copy.at]) for copy in (first, second))
     between = (history.events[at] for at in range(first.at + 1, second.at))
     return (
-        _place(first.source) == _place(second.target) != _place(first.target)
+        first.source.elements == second.target.elements != first.target.elements
         and (one.row != other.row or one.target == other.target)
         and all(one.reads and one.shows(one.reads[0]) for one in between)
     )
-
-
-def _place(one: Operand) -> tuple[object, ...]:
-    return one.storage, one.offset, one.shape, one.strides
 
 
 def claims(history: History) -> Iterator[Claim]:
