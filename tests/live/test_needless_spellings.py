@@ -245,6 +245,15 @@ SPELLINGS = {
         print(y.sum())
         """,
     "a tensor of an array of a tensor": "y = torch.tensor(x.numpy())  #? no\nprint(y.sum())",
+    "a tensor of an array of a tensor that has gone": """
+        y = torch.tensor(x.detach().numpy())  #? no
+        print(y.sum())
+        """,
+    "a tensor of an array of a tensor that has gone, and is written on": """
+        y = torch.tensor(x.detach().numpy())  #? yes
+        x += 1
+        print(y.sum(), x.sum())
+        """,
     "a tensor of a part of an array": "y = torch.tensor(x.numpy()[1:3])  #? no\nprint(y.sum())",
     "by way of a copied array": """
         array = x.numpy().copy()

@@ -187,8 +187,8 @@ class Trial(Listener):
         if root is not None:  # whatever the program called it, it lives as long as its array
             view = in_memory(root, data, made)
             return None if view is None else (root, view)
-        found = self._same.origin(data, made, None)
-        return None if found is None else found[0]
+        found = self._same.origin(data, made)
+        return None if found is None else found[1]
 
     def _unconverted(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype

@@ -45,11 +45,9 @@ Shown = tuple[torch.Tensor, View]
 
 
 class _Seen(NamedTuple):
-    """A tensor as it was when it became a list."""
+    """The elements of a tensor when it became a list."""
 
-    snapshot: Snapshot
     view: View
-    dtype: torch.dtype
     sum: int
 
 
@@ -57,6 +55,8 @@ class _Gone(NamedTuple):
     """A tensor that became an array or a list."""
 
     tensor: weakref.ref[torch.Tensor]
+    snapshot: Snapshot
+    dtype: torch.dtype
     event: int
     marks: tuple[Any, ...]  # numbers that it became, which no other list has
     seen: _Seen | None  # as it was, where the list may outlive it
@@ -162,7 +162,8 @@ class SameLog:
         if marks and tensor.nbytes >= LEAST_OF_A_LIST and self._wanted(tensor):
             with self._budget:
                 seen = self._seen(tensor)
-        gone = _Gone(weakref.ref(tensor), event, marks, seen)
+        snapshot = self._tape.who.snapshot(tensor)
+        gone = _Gone(weakref.ref(tensor), snapshot, tensor.dtype, event, marks, seen)
         self._left.append(gone)
         if seen is not None:
             self._lists[id(marks[0])] = gone
@@ -174,7 +175,7 @@ class SameLog:
         if total is None:
             return None
         view = int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
-        return _Seen(self._tape.who.snapshot(tensor), view, tensor.dtype, total)
+        return _Seen(view, total)
 
     def came(
         self, event: int, site: int, data: Any, result: Any, root: torch.Tensor | None
@@ -198,17 +199,28 @@ class SameLog:
         self, event: int, data: Any, result: torch.Tensor, root: torch.Tensor | None
     ) -> None:
         """Look for the tensor that became what was made into a tensor."""
-        within = root is not None and _shares(data, result)
-        found = None if within else self.origin(data, result, root)
-        if found is not None:
-            self._found(event, result, *found)
+        if root is not None:
+            if not _shares(data, result):
+                self._copied_from(root, event, data, result)
+        elif (found := self.origin(data, result)) is not None:
+            gone, shown = found
+            self._found(event, result, shown, gone.event, sure=_met(gone.marks, data))
         elif isinstance(data, (list, tuple)):
             self._outlived(event, data, result)
 
-    def origin(
-        self, data: Any, result: torch.Tensor, root: torch.Tensor | None
-    ) -> tuple[Shown, int, bool] | None:
-        """Return which tensor that left data is, the call by which it did, and whether surely.
+    def _copied_from(self, root: torch.Tensor, event: int, data: Any, result: torch.Tensor) -> None:
+        """Look which tensor an array came from, of those on its memory: it may have gone since."""
+        lying = self._tape.who.storage_of(root)
+        for gone in reversed(self._left):
+            if lying is None or gone.snapshot[1] != lying.serial or gone.dtype != result.dtype:
+                continue
+            view = in_memory(root, data, result)
+            if view is not None:
+                self._note(event, result, (gone.snapshot, view), gone.event)
+            return
+
+    def origin(self, data: Any, result: torch.Tensor) -> tuple[_Gone, Shown] | None:
+        """Return which tensor left for an array or a list that data has the elements of.
 
         A list of other numbers than those that left is another's, though all are equal: a file's.
         """
@@ -216,15 +228,10 @@ class SameLog:
             source, marks = gone.tensor(), gone.marks
             if source is None or source.dtype != result.dtype or source is result:
                 continue
-            if root is None:
-                other = isinstance(data, (list, tuple)) and marks and not _met(marks, data)
-                view = None if other else by_value(source, result)
-            elif source.untyped_storage() is root.untyped_storage():
-                view = in_memory(root, data, result)
-            else:
-                continue
+            other = isinstance(data, (list, tuple)) and marks and not _met(marks, data)
+            view = None if other else by_value(source, result)
             if view is not None:
-                return (source, view), gone.event, root is not None or _met(marks, data)
+                return gone, (source, view)
         return None
 
     def _outlived(self, event: int, data: Any, result: torch.Tensor) -> None:
@@ -233,9 +240,9 @@ class SameLog:
             seen = gone.seen
             if seen is None or gone.tensor() is not None or not _met(gone.marks, data):
                 continue
-            alike = seen.view[1] == tuple(result.shape) and seen.dtype == result.dtype
+            alike = seen.view[1] == tuple(result.shape) and gone.dtype == result.dtype
             if alike and fingerprint(result) == seen.sum:
-                self._note(event, result, (seen.snapshot, seen.view), gone.event)
+                self._note(event, result, (gone.snapshot, seen.view), gone.event)
                 return
 
     def _lists_in(self, data: Any, result: torch.Tensor) -> int:
@@ -256,7 +263,7 @@ class SameLog:
                 return 0
             shape = seen.view[1]
             step = 1 if whole[1:] == shape else shape[0]
-            alike = whole[1:] in (shape, shape[1:]) and seen.dtype == result.dtype
+            alike = whole[1:] in (shape, shape[1:]) and gone.dtype == result.dtype
             if not (alike and _met(gone.marks, data[at : at + step])):
                 return 0
             if sum_of(words[at : at + step]) != seen.sum:
@@ -269,11 +276,10 @@ class SameLog:
         return _fit(result) and not self._budget.late()
 
     def _found(
-        self, event: int, result: torch.Tensor, found: Shown, since: int, sure: bool = True,
-        **kind: bool,
+        self, event: int, result: torch.Tensor, found: Shown, since: int, **kind: bool,
     ) -> None:  # fmt: skip
         source, view = found
-        self._note(event, result, (self._tape.who.snapshot(source), view), since, sure=sure, **kind)
+        self._note(event, result, (self._tape.who.snapshot(source), view), since, **kind)
 
     def _note(
         self, event: int, result: torch.Tensor, found: tuple[Snapshot, View], since: int,
