@@ -615,12 +615,15 @@ class Listener(TorchFunctionMode):
         return tuple([self.who.snapshot(tensor) for tensor in self.tensors_in(result)])
 
     def definition_or(self, site: int) -> int:
-        """Return the place of a grad-mode switch: a decorator's own line, where one made it."""
+        """Return the place of a grad-mode switch: a decorator's own line, where one made it.
+
+        Not where a line of the program did, in a function that is decorated, or called by one.
+        """
         frame: types.FrameType | None = _getframe(1)
-        for _ in range(12):
-            if frame is None:
-                break
+        while frame is not None:
             code = frame.f_code
+            if self.tape.places.of_code(code).user:
+                break
             if code.co_filename == _decorators and "func" in code.co_freevars:
                 local = frame.f_locals
                 decorated = getattr(_innermost(local.get("func")), "__code__", None)

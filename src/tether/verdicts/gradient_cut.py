@@ -165,7 +165,7 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
         site=cut.site,
         calls=(cut.at,),
         operation=cut.operation,
-        severity="note" if _of_library(history, tensors, cut) else "warning",
+        severity="note" if _may_be_meant(history, tensors, cut) else "warning",
         message=say(
             _message(story, raised=backward.raised, whole=whole),
             when=in_how_many(history, tensors[0]),
@@ -190,8 +190,13 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
     )
 
 
-def _of_library(history: History, tensors: list[int], cut: Cut) -> bool:
-    """Whether a library cuts off what is its own: a model that chooses by some of its scores."""
+def _may_be_meant(history: History, tensors: list[int], cut: Cut) -> bool:
+    """Whether a library cuts off what is its own: a model that chooses by some of its scores.
+
+    Or the tensor is what other parameters were copied from, which are trained in its place.
+    """
+    if history.held.isdisjoint(tensors) and history.get(Misplaced).is_trained_apart(cut.at):
+        return True
     facts = [one for one in map(history.facts_of_name, tensors) if one is not None]
     inside = not history.site(history.events[cut.at].inner).user
     return inside and bool(facts) and not any(one.owner_user for one in facts)

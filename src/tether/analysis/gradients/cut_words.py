@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, shortened
 from tether.analysis.libraries import hands_out_state, made_by
-from tether.analysis.surroundings import at_line
+from tether.analysis.surroundings import WaysThere, at_line
 from tether.analysis.training.frozen import taken_off
-from tether.facts import GRAD_ON, INFERENCE, UNKNOWN, Event, Operand, Site
-from tether.finding import At, CallOf, Code, Sentence, Step, Tensor, Where, say, typed
+from tether.facts import GRAD_ON, INFERENCE, UNKNOWN, Event, Operand, Site, SiteId
+from tether.finding import At, CallOf, Code, Sentence, Step, Tensor, Where, named, say, typed
 from tether.operations.table import operation
 from tether.source.calls import with_method
 from tether.source.reading import outcomes_of
@@ -247,6 +247,11 @@ def _mode(call: _Call) -> Cut | None:
             "Use `with torch.no_grad():` at {there}, which ends with its block; a plain call stays"
             " in force"
         )
+    elif _has_left(history, call.at, where):
+        fix = (
+            "Let the block that begins at {there} end before {function} gives control back (a"
+            " generator does, where it yields), or run {code} when that block has ended"
+        )
     mode = "inference mode" if inference else "gradients switched off"
     found = call.cut(
         "{code} ran with {mode} by {switch}",
@@ -256,9 +261,18 @@ def _mode(call: _Call) -> Cut | None:
         mode=mode,
         switch=Code(where),
         there=At(where),
+        function=named(history.site(where).function),
     )
     said = say("gradients are off from here: {switch}", switch=Code(where))
     return found._replace(site=where, story=(Step("mode", where, said), *found.story))
+
+
+def _has_left(history: History, at: int, switch: SiteId) -> bool:
+    """Whether a call was made by none of what the function of a switch calls, nor by itself."""
+    ways = history.get(WaysThere)
+    around = [history.site(one) for one in (history.events[at].site, *ways.above(at))]
+    whole = around[-1].function == "<module>" and bool(history.site(switch).expression)
+    return whole and history.site(switch).scope not in {one.scope for one in around}
 
 
 def _switched_inside(call: _Call) -> Cut:

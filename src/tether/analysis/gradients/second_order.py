@@ -448,16 +448,20 @@ def _meets_its_own(history: History, at: int, used: int) -> bool:
 def _meeting_a_graph(history: History, at: int) -> Iterator[int]:
     """Yield the calls that join what a call gave, or what was made of it, with a graph.
 
-    What a line takes off the graph itself is meant to be a constant.
+    What a line takes off the graph itself is meant to be a constant; not what the library's call
+    takes off that computed the derivative, as `torch.autograd.functional` does.
     """
-    of = {one.tensor for one in history.events[at].results}
+    asked = history.events[at]
+    of = {one.tensor for one in asked.results}
     for position in range(at + 1, history.next_pass(at)):
         event = history.events[position]
         read = any(one.tensor in of for one in event.reads) and history.flow.carries[position]
         if read and any(one.requires_grad for one in event.results):
             yield position
-        elif read and not operation(event.operation).cuts:
-            of.update(one.tensor for one in event.results)
+        elif read:
+            by_library = event.site == asked.site != event.inner
+            if by_library or not operation(event.operation).cuts:
+                of.update(one.tensor for one in event.results)
 
 
 # -- no second derivative --------------------------------------------------------------------------

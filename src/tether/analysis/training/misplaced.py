@@ -236,9 +236,17 @@ class Misplaced:
         """
         history = self._history
         for tensor in self._free:
-            made = history.made_at(tensor)
-            if made == cut or (made > cut and cut in history.flow.behind(made, most=1000)):
+            if self._is_made_of(tensor, cut):
                 passes = (one.status.get(TensorId(tensor)) for one in history.after_backward)
                 if sum(status not in (None, "none") for status in passes) > 1:
                     return tensor
         return UNKNOWN
+
+    def is_trained_apart(self, cut: int) -> bool:
+        """Whether what a call cut became a parameter that an optimizer holds, with gradients."""
+        trained = self._history.held & self._history.had_gradient
+        return any(self._is_made_of(tensor, cut) for tensor in trained)
+
+    def _is_made_of(self, tensor: int, cut: int) -> bool:
+        made = self._history.made_at(tensor)
+        return made == cut or (made > cut and cut in self._history.flow.behind(made, most=1000))

@@ -92,7 +92,8 @@ def _without_its_start(history: History, found: OnlyTheChange) -> Claim:
 
 def _last(history: History, found: LastDerivative) -> Claim:
     asked, used, loss = (history.events[at].site for at in (found.gradient, found.used, found.loss))
-    tensor = history.events[found.gradient].results[0].tensor
+    event = history.events[found.gradient]
+    own, tensor = event.inner == event.site, event.results[0].tensor
     return Claim(
         tensors=(tensor,),
         cause=("last", asked),
@@ -103,15 +104,15 @@ def _last(history: History, found: LastDerivative) -> Claim:
         message=say(
             "{line} asks for a derivative{of} without create_graph=True, so {subject}"
             " has no graph: the loss of {loss}, which it goes into, takes it for a constant.",
-            line=At(asked), loss=At(loss), of=" of a derivative" if found.second else "",
+            line=At(asked), loss=At(loss), of=" of a derivative" if found.second and own else "",
         ),
         story=(
             Step("cut", asked, say("the derivative has no graph")),
             Step("used", used, say("{call} joins it with what has one", call=CallOf(found.used))),
             Step("loss", loss, say("backward starts from the loss here")),
         ),
-        repair=Repair(say("Where it is to be learned from: autograd.grad(..., create_graph=True);"
-                          " where not, say so with detach().")),
+        repair=Repair(say("Where it is to be learned from: create_graph=True at {line}; where not,"
+                          " say so with detach().", line=At(asked))),
         count=history.times(found.gradient),
     )  # fmt: skip
 

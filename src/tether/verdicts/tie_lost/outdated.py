@@ -24,14 +24,15 @@ LEAST = 2
 
 
 class _Outdated(NamedTuple):
-    """A tensor that a place still has, and that another place has let go of."""
+    """A tensor that a place still has, or a view of it, and that another place has let go of."""
 
-    tensor: int
+    tensor: int  # the view
     name: str  # of the place that has it
     place: str  # of the module's, that has another one
     made: int  # the call that made the new one
     used: int  # the call that goes on with the old one
     converted: bool
+    view: bool = False
 
 
 def outdated(history: History) -> Iterator[Claim]:
@@ -56,6 +57,15 @@ class _Names:
                 self.places[fact.holder, steps[-1]].append(fact)
             elif not fact.module and len(steps) > 1:
                 self.others[fact.tensor].append(fact.name)
+
+    def showing(self, history: History, tensor: int) -> list[int]:
+        """Return the tensors of other places that are views of one, or itself."""
+        chain = history.get(Sharing).chain
+        return [
+            one
+            for one in self.others
+            if one == tensor or tensor in (up.source for up in chain(one))
+        ]
 
 
 def _replaced(history: History) -> Iterator[_Outdated]:
@@ -116,12 +126,13 @@ def _converted(history: History) -> Iterator[_Outdated]:
         new = history.operand_of(facts[0].tensor)
         made = _conversion(history, facts[0].tensor)
         old = UNKNOWN if made == UNKNOWN else int(history.events[made].reads[0].tensor)
-        others = names.others.get(old, ())
-        if new is None or not others or _is_placed(names, old):
+        if new is None or old == UNKNOWN or _is_placed(names, old):
             continue
-        write = _written_alone(history, old, new, made)
-        if write != UNKNOWN and read_after(history, new, write):
-            yield _Outdated(old, others[0], facts[0].name, made, write, converted=True)
+        for tensor in names.showing(history, old):
+            write = _written_alone(history, tensor, new, made)
+            if write != UNKNOWN and read_after(history, new, write):
+                name, view = names.others[tensor][0], tensor != old
+                yield _Outdated(tensor, name, facts[0].name, made, write, converted=True, view=view)
 
 
 def _conversion(history: History, tensor: int) -> int:
@@ -155,9 +166,10 @@ def _claim(history: History, members: list[_Outdated]) -> Claim:
     made, used = history.events[first.made], history.events[first.used]
     names = {"name": first.name, "place": first.place}
     message = say(
-        "`{name}` is what `{place}` was: since {since} the module has a new tensor there, and"
-        " {call} at {used} goes on {with_what} the old one.",
+        "`{name}` is {a_view}what `{place}` was: since {since} the module has a new tensor there,"
+        " and {call} at {used} goes on {with_what} the old one.",
         since=At(made.site), call=CallOf(first.used), used=At(used.site),
+        a_view="a view of " if first.view else "",
         with_what="writing" if first.converted else "reading", **names,
     )  # fmt: skip
     same = root_of(first.name) == root_of(first.place)

@@ -105,10 +105,14 @@ def _ways_back(history: History, tensor: int) -> Iterator[int]:
 
 
 def _same_places(pair: tuple[_SeparateCopy, ...], names: list[str]) -> tuple[str, ...]:
-    """Return the names of two copies, and the two of their origin that end alike; none: ()."""
-    known = set(names)
-    for one in pair[0].names:
-        for other in pair[1].names:
+    """Return the names of two copies, and the two of their origin that end alike; none: ().
+
+    A name that both have had is of a variable that was given one model after the other.
+    """
+    known, had = set(names), set(pair[0].names).intersection(pair[1].names)
+    first, second = ([name for name in one.names if name not in had] for one in pair)
+    for one in first:
+        for other in second:
             a, b = steps_in(one), steps_in(other)
             common = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0)
             ends = "".join(a[common:]), "".join(b[common:])
