@@ -52,6 +52,35 @@ LOSSES = {
 }
 
 
+PRODUCT = """\
+import torch
+
+torch.manual_seed(0)
+policy, spread = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.zeros(2))
+weights = [*policy.parameters(), spread]
+states = torch.randn(16, 3)
+
+
+def curvature(direction):
+    mean, log_std = policy(states), spread.expand(16, 2)
+    old_mean, old_log_std = mean.detach(), log_std.detach()
+    apart = (2 * old_log_std).exp() + (old_mean - mean).pow(2)
+    gap = log_std - old_log_std + apart / (2 * (2 * log_std).exp()) - 0.5
+    slopes = torch.autograd.grad(gap.sum(1).mean(), weights, create_graph=True)
+    along = sum((one * way).sum() for one, way in zip(slopes, direction))
+    return torch.autograd.grad(along, weights)
+
+
+for _ in range(4):
+    print([one.sum().item() for one in curvature([torch.ones_like(one) for one in weights])])
+"""
+
+
+def test_of_a_gradient_that_is_differentiated_again_nothing_is_said(tmp_path):
+    findings = record_program(PRODUCT, tmp_path).findings
+    assert [one.slug for one in findings if one.severity != "note"] == []
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_what_adds_up_to_nothing(name, tmp_path):
     text = PROGRAM.replace("    LOSS", LOSSES[name].strip("\n"))

@@ -276,6 +276,10 @@ TAKEN_FOR_CONSTANT = {
     "through a sum": (
         "bend = grad(slope.sum(), x, retain_graph=True)[0] + 1", "(slope * bend).pow(2).mean()"
     ),
+    "along a direction, by a function that takes it off the graph": (
+        "bend = torch.autograd.functional.jvp(net, x, torch.ones_like(x))[1]",
+        "(u.pow(2) + bend).mean()",
+    ),
 }  # fmt: skip
 MEANT = {
     "with a graph": (
@@ -283,6 +287,10 @@ MEANT = {
     ),
     "taken off the graph": (
         "bend = grad(slope.sum(), x, retain_graph=True)[0].detach()", "(u * bend).pow(2).mean()"
+    ),
+    "along a direction, with a graph": (
+        "bend = torch.autograd.functional.jvp(net, x, torch.ones_like(x), create_graph=True)[1]",
+        "(u.pow(2) + bend).mean()",
     ),
     "looked at": (
         "print(grad(slope.sum(), x, retain_graph=True)[0].sum())", "(u * slope).pow(2).mean()"

@@ -46,6 +46,15 @@ for _ in range(3):
     step(torch.randn(6), torch.ones(6))
 print(sum((b.mean() - a.mean()).item() for a, b in kept))
 """,
+    "a total that is logged beside its first term": """\
+for _ in range(3):
+    gap = net(torch.randn(2, 6)).pow(2).mean()
+    total = gap  #! alias-write total (note)
+    total += net.weight.pow(2).sum()
+    total.backward()
+    kept.append((total.item(), gap.item()))
+print(kept)
+""",
     "padding that is told of by the second name": """\
 def targets(ids):
     labels = ids  #! alias-write labels (note)
@@ -92,6 +101,15 @@ def flat(x):
     return out.view(x.shape[0], -1).sum()
 
 print(flat(torch.randn(2, 6)))
+""",
+    "a total that has one name": """\
+for _ in range(3):
+    total = net(torch.randn(2, 6)).pow(2).mean()
+    gap = total.item()
+    total += net.weight.pow(2).sum()
+    total.backward()
+    kept.append((total.item(), gap))
+print(kept)
 """,
     "the first name is given another tensor first": """\
 def both(x):

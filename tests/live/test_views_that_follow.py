@@ -40,6 +40,28 @@ for _ in range(3):
     table.grown(column * 2 - 1)
 print(table.cells.sum())
 """, 10, "`table.cells` and `column`"),
+    "an image that a Variable optimizes in its place": ("""\
+image = torch.rand(3, 8, 8)
+print(image.mean())
+drawn = torch.autograd.Variable(image, requires_grad=True)
+opt = torch.optim.Adam([drawn], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    (drawn.mean(0) - 1).pow(2).sum().backward()
+    opt.step()
+print(drawn.mean(), image.std())
+""", 7, "`image` and `drawn`"),
+    "a start that is optimized, detached": ("""\
+start = torch.randn(5)
+print(start.norm())
+point = start.detach().requires_grad_()
+opt = torch.optim.SGD([point], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    (point**2).sum().backward()
+    opt.step()
+print(point.norm(), start.norm())
+""", 7, "`start` and `point`"),
     "what was left of a series before it was scaled": ("""\
 class Series:
     def __init__(self, values):
@@ -66,6 +88,27 @@ def stretched(curve):
 
 
 print(stretched(torch.linspace(2, 5, 8) ** 2).sum())
+""",
+    "a start of which a copy is optimized": """\
+start = torch.randn(5)
+point = torch.autograd.Variable(start.clone(), requires_grad=True)
+opt = torch.optim.SGD([point], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    (point**2).sum().backward()
+    opt.step()
+print((point - start).norm())
+""",
+    "a start that nothing reads again": """\
+start = torch.randn(5)
+print(start.norm())
+point = torch.autograd.Variable(start, requires_grad=True)
+opt = torch.optim.SGD([point], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    (point**2).sum().backward()
+    opt.step()
+print(point.norm())
 """,
     "places of a cache, written through a view and read as a whole": """\
 class Cache:

@@ -90,8 +90,8 @@ ROWS: dict[str, Row] = _joined(
     ),
     _each("new_tensor", template=(0,)),
     _each(
-        "detach data.__get__ clone contiguous numpy pin_memory share_memory_ to cpu cuda type"
-        " type_as float double half bfloat16 alias coalesce to_dense to_sparse to_sparse_coo"
+        "detach Variable data.__get__ clone contiguous numpy pin_memory share_memory_ to cpu cuda"
+        " type type_as float double half bfloat16 alias coalesce to_dense to_sparse to_sparse_coo"
         " to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc",
         same=True,
     ),
@@ -130,12 +130,13 @@ ROWS: dict[str, Row] = _joined(
     ),
     _each("to cpu cuda", copies="move"),
     _each("as_tensor asarray", copies="clone"),
-    _each("detach data.__get__", outside=True, view=True),
+    _each("detach Variable data.__get__", outside=True, view=True),
     _each("data.__get__ as_tensor asarray from_numpy frombuffer from_dlpack", own_counter=True),
     _each("copy_ tensor new_tensor load_state_dict", memory="owns"),
     _each("data.__set__ set_ from_numpy frombuffer from_dlpack state_dict", memory="shares"),
     _each(
-        "detach detach_ data.__get__ data.__set__ set_ Parameter state_dict load_state_dict",
+        "detach detach_ Variable data.__get__ data.__set__ set_ Parameter state_dict"
+        " load_state_dict",
         listed=True,
     ),
     _each(
@@ -252,8 +253,8 @@ ROWS: dict[str, Row] = _joined(
         "retain_grad requires_grad_", writes=""
     ),  # the schema calls it a write, of nothing but a flag
     # The graph: a new leaf of old values.
-    _each("tensor new_tensor as_tensor from_numpy Parameter", rebuilds=True),
-    _each("detach detach_ data.__get__ data.__set__ Parameter", cuts=True),
+    _each("tensor new_tensor as_tensor from_numpy Parameter Variable", rebuilds=True),
+    _each("detach detach_ Variable data.__get__ data.__set__ Parameter", cuts=True),
     _each("grad.__get__ autograd.grad backward step", gradients=True),
     # What is done to the object itself, or to the memory behind it.
     _each("requires_grad_ requires_grad.__set__", own="has its own requires_grad"),
@@ -271,7 +272,7 @@ ROWS: dict[str, Row] = _joined(
     _each("set_ data.__set__ swap_tensors", rebinds=True),
     _each("share_memory_", replaces="is moved to shared memory"),
     _each("Parameter", replaces="becomes a Parameter of its own", wraps=True),
-    _each("Parameter detach data.__get__ requires_grad_ __getitem__", makes=True),
+    _each("Parameter Variable detach data.__get__ requires_grad_ __getitem__", makes=True),
     _each(
         "data.__set__ set_ resize_ resize_as_ detach_ requires_grad_ requires_grad.__set__"
         " swap_tensors share_memory_ pin_memory_",

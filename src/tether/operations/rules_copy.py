@@ -56,6 +56,14 @@ COPY_RULES = (
              "A second tensor on the same memory, outside the graph: a write to either shows in"
              " both, and the version counter is shared.",
              ALIAS, better="tether.copy(x) for a value that must not change"),
+        rule("Variable", "torch.autograd.Variable(x)",
+             "A second tensor on the same memory, outside the graph, as detach() gives it.",
+             ALIAS, better="x.detach()"),
+        rule("Variable:trained", "torch.autograd.Variable(x, requires_grad=True)",
+             "A new leaf that requires grad on the tensor's own memory: it follows writes to the"
+             " tensor, and no gradient flows back to it.",
+             but(ALIAS, requires_grad="yes", leaf="yes"), only=When(dtype=FLOATS + COMPLEX),
+             better="x.detach().clone().requires_grad_()"),
         rule("data.__get__", "x.data",
              "A second tensor on the same memory, outside the graph, with a version counter of its"
              " own: backward does not notice writes through it.",

@@ -12,6 +12,7 @@ from tether.analysis.gradients.paths import Paths
 from tether.analysis.gradients.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.history import History, losses_of
 from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.training.following import Following
 from tether.analysis.training.frozen import taken_off
 from tether.analysis.training.misplaced import Misplaced
 from tether.analysis.wording import listed
@@ -184,7 +185,7 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
             *_way(history, story, {*shown, *(_line(history, one) for one in others)}),
             Step("loss", backward.site, say("backward starts from the loss here")),
         ),
-        repair=Repair(_fix(cut, [] if story.each else others, copy, tensors[0])),
+        repair=Repair(_fix(history, cut, [] if story.each else others, copy, tensors[0])),
         assumes=(_FOLLOWED,) if likely or whole else (),
         count=history.times(cut.at),
     )
@@ -193,8 +194,11 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
 def _may_be_meant(history: History, tensors: list[int], cut: Cut) -> bool:
     """Whether a library cuts off what is its own: a model that chooses by some of its scores.
 
-    Or the tensor is what other parameters were copied from, which are trained in its place.
+    Or the tensor is what other parameters were copied from, which are trained in its place; or it
+    follows others, by values that the program gives it as they are trained.
     """
+    if history.get(Following).followed(tensors[0]) >= 0:
+        return True
     if history.held.isdisjoint(tensors) and history.get(Misplaced).is_trained_apart(cut.at):
         return True
     facts = [one for one in map(history.facts_of_name, tensors) if one is not None]
@@ -218,7 +222,12 @@ def _copied(copy: int) -> Sentence:
                copy=Tensor(copy))  # fmt: skip
 
 
-def _fix(cut: Cut, others: list[Cut], copy: int, tensor: int) -> Sentence:
+def _fix(history: History, cut: Cut, others: list[Cut], copy: int, tensor: int) -> Sentence:
+    followed = history.get(Following).followed(tensor)
+    if followed >= 0:
+        return say("Nothing, where that is meant: the program gives {subject} the values of {x}."
+                   " The optimizer need not hold {subject} then.",
+                   subject=Tensor(tensor), x=Tensor(followed))  # fmt: skip
     if copy < 0:
         return say("{fix}{more}.", fix=cut.fix, more=_also_at(others))
     return say("Give the optimizer {copy} and all that is made with it, or compute the loss with"

@@ -32,7 +32,9 @@ _DATA = (np.ndarray, list, tuple)
 def install(replacements: Replacements) -> None:
     """Put the replacements in place."""
     replace = replacements.replace
-    replace(torch.Tensor, "__new__", functools.partial(_new, replacements))
+    replace(torch.Tensor, "__new__", functools.partial(_new, replacements, torch.Tensor))
+    variable = torch.autograd.Variable
+    replace(variable, "__new__", functools.partial(_new, replacements, variable))
     for owner in (torch, torch.cuda):
         for name in [name for name, one in vars(owner).items() if _is_type(one)]:
             replace(owner, name, functools.partial(_standing_in, replacements, name), _is_type)
@@ -55,13 +57,20 @@ def _telling(name: str) -> Tell:
     return tell
 
 
-def _new(replacements: Replacements, original: Callable[..., Any]) -> Any:
-    tell = _telling("Tensor")
+def _tell_of_variable(
+    listener: Listener, place: Place, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
+    """Tell of `Variable(x)`, which gives a tensor on the memory of `x`, out of the graph."""
+    listener.note("Variable", place, listener.tensors_in((*args, *kwargs.values())), [result])
+
+
+def _new(replacements: Replacements, kind: type, original: Callable[..., Any]) -> Any:
+    tell = _telling("Tensor") if kind is torch.Tensor else _tell_of_variable
 
     @functools.wraps(original)
     def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         result = original(cls, *args, **kwargs)
-        listener = replacements.listener() if cls is torch.Tensor else None
+        listener = replacements.listener() if cls is kind else None
         if listener is not None:
             with muted(listener):
                 place = replacements.tape.places.user_place(here(2))

@@ -34,15 +34,26 @@ def _are_of_one_function(by: Holder, other: Holder) -> bool:
 
 
 def _told(history: History, act: HeldAct, by: Holder, other: Holder) -> Iterator[Claim]:
-    line = history.site(history.events[act.write].site)
-    source = history.get(Surroundings).source(line.file)
-    if not all(used_below(source, line, one.name) for one in (by, other)):
+    if not all(_goes_on(history, act, one.name) for one in (by, other)):
         return
     for new, old in ((other, by), (by, other)):
         fill = _given(history, act, new)
         if fill is not None and fill.site.expression == old.name:
             severity: Severity = "warning" if old is by else "note"
             yield _claim(history, act, (new.name, old.name, fill), severity)
+
+
+def _goes_on(history: History, act: HeldAct, name: str) -> bool:
+    """Whether the function goes on with a name below the write, or calls a method that reads it."""
+    line = history.site_of(history.events[act.write])
+    if used_below(history.get(Surroundings).source(line.file), line, name):
+        return True
+    reads = history.get(Holding).reads_of(act.tensor)
+    sites = (history.site_of(history.events[at]) for at, _ in reads if at > act.write)
+    return any(
+        one.scope == line.scope and one.line > line.line and one.expression.startswith(f"{name}.")
+        for one in sites
+    )
 
 
 def _given(history: History, act: HeldAct, new: Holder) -> Fill | None:

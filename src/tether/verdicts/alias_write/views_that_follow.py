@@ -3,7 +3,9 @@
 ``first = root[0]; root.sub_(low)``, ``last = beam.last(); last[unknown] = 0``: a view is a window,
 and most windows are meant. So a tie of one is told of as a note, and only where somebody had seen
 the values that were written over, the program's own line did so, and another line reads what shows
-them. Nothing is said of what is written in its turn: both are there to write one memory by.
+them. Nothing is said of what is written in its turn: both are there to write one memory by. What an
+optimizer trains is told of also where `detach` gave it the memory, as in
+``x = image.detach().requires_grad_()``.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def views_that_follow(history: History) -> Iterator[Claim]:
     """
     told = set[Site]()
     for tie in history.get(Ties).found:
-        view = tie.kind == "tensor" and tie.standing.reason is TieReason.VIEW
+        view = tie.kind == "tensor" and _is_a_window(tie)
         looked_at = view and not tie.standing.plain and tie.since and tie.writes and tie.reads
         if looked_at and told.isdisjoint(tie.writes):
             write = _told_write(history, tie)
@@ -35,6 +37,12 @@ def views_that_follow(history: History) -> Iterator[Claim]:
                 yield _claim(history, tie, write)
         elif not view:
             told.update(tie.writes)
+
+
+def _is_a_window(tie: ActedTie) -> bool:
+    """Whether a tensor is a view, or what an optimizer trains on memory that was detached."""
+    reason = tie.standing.reason
+    return reason is TieReason.VIEW or (reason is TieReason.COPY and tie.operation == "step")
 
 
 def _told_write(history: History, tie: ActedTie) -> int:

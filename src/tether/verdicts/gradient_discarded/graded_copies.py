@@ -14,11 +14,9 @@ from typing import NamedTuple
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.surroundings import WaysThere
+from tether.analysis.training.following import Following
 from tether.facts import SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
-
-MOST_BEHIND = 16
-"""Calls before a write that are gone back over to what it writes."""
 
 
 class GradedCopy(NamedTuple):
@@ -52,7 +50,7 @@ def _copy(history: History, tensor: int) -> GradedCopy | None:
     backward = next((at for at in history.backwards if _goes_to(history, at, tensor)), -1)
     used = _users(history, backward, tensor) if graded and backward >= 0 else []
     for write in history.writes_to(operand, backward) if used else ():
-        source = _source(history, write, tensor)
+        source = history.get(Following).source(write, tensor)
         if source >= 0:
             line = history.get(WaysThere).seen_by(min(used), backward)
             return GradedCopy(line, (tensor,), source, min(used), write, backward, graded)
@@ -73,32 +71,6 @@ def _users(history: History, backward: int, tensor: int) -> list[int]:
 
 def _goes_to(history: History, backward: int, tensor: int) -> bool:
     return tensor in (history.get(Graph).leaves(backward) or ())
-
-
-def _source(history: History, write: int, tensor: int) -> int:
-    """Return the trained parameter that a call gives a tensor its values of; -1 for none."""
-    event, flow = history.events[write], history.flow
-    if event.operation == "step":
-        return -1
-    calls = [write, *flow.behind(write, most=MOST_BEHIND)]
-    own = {flow.memory(one) for one in event.writes}
-    trained = history.get(TrainedMemories).of
-    for at in calls:
-        for one in history.events[at].reads:
-            memory = flow.memory(one)
-            if one.tensor != tensor and memory not in own and memory in trained:
-                return trained[memory]
-    return -1
-
-
-class TrainedMemories:
-    """The memories of what optimizers hold."""
-
-    def __init__(self, history: History) -> None:
-        operands = {one: history.operand_of(one) for one in history.held}
-        self.of = {
-            history.flow.memory(one): tensor for tensor, one in operands.items() if one is not None
-        }
 
 
 def claims(history: History) -> Iterator[Claim]:

@@ -38,8 +38,8 @@ def cancelled_terms(history: History) -> Iterator[CancelledTerms]:
     graph = history.get(Graph)
     for fact in history.trace.followed:
         backward = history.position(fact.event)
-        if backward < 0:
-            continue
+        if backward < 0 or history.events[backward].create_graph:
+            continue  # of what is differentiated again, the next derivative need not cancel out
         site = history.events[backward].site
         followed[site] += 1
         for node in fact.cancelled:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import permutations
 from typing import NamedTuple
 
 from tether.analysis.gradients.graph import Graph
@@ -33,7 +34,7 @@ def claims(history: History) -> Iterator[Claim]:
     """Give one claim for each line whose sums are all of one kind, before a backward pass."""
     by_line: dict[SiteId, list[StraightThrough]] = defaultdict(list)
     for at, event in history.events.where("add".__eq__):
-        for added, other in (event.reads, event.reads[::-1]) if len(event.reads) == 2 else ():
+        for added, other in permutations(event.reads) if _takes(history, at) else ():
             found = _sum(history, at, added, other)
             if found is not None and history.next_pass(at) < len(history.events):
                 by_line[event.site].append(found)
@@ -46,18 +47,25 @@ def claims(history: History) -> Iterator[Claim]:
 
 def _sum(history: History, at: int, added: Operand, other: Operand) -> StraightThrough | None:
     """Return how a sum is made, if what is added to a value is a difference to this value."""
-    (difference, _), (x, has_gradient) = (_itself(history, one.tensor) for one in (other, added))
-    made = history.made_at(difference)
-    event = history.events[made] if made >= 0 else None
-    if event is None or event.operation != "sub" or len(event.reads) != 2 or added.whole:
+    x, has_gradient = _itself(history, added.tensor)
+    made = history.made_at(_itself(history, other.tensor)[0])
+    if made < 0 or not has_gradient or not (_takes(history, at) and _takes(history, made)):
         return None
-    if any("alpha" in history.site_of(one).expression for one in (event, history.events[at])):
-        return None  # a step on the way from one to the other
-    (y, _), (less, _) = (_itself(history, one.tensor) for one in event.reads)
-    if less != x or y == x or event.reads[1].version != added.version or not has_gradient:
+    more, less = history.events[made].reads
+    y = _itself(history, more.tensor)[0]
+    if history.events[made].operation != "sub" or y == x or less.version != added.version:
         return None
-    passed = [one.requires_grad and other.requires_grad for one in event.reads]
-    return StraightThrough(at, made, x, y, added.requires_grad - passed[1], int(passed[0]))
+    if _itself(history, less.tensor)[0] != x:
+        return None
+    to_x, to_y = (one.requires_grad and other.requires_grad for one in (less, more))
+    return StraightThrough(at, made, x, y, added.requires_grad - to_x, int(to_y))
+
+
+def _takes(history: History, at: int) -> bool:
+    """Whether a call takes two tensors as they are: with `alpha` it goes a part of the way."""
+    event = history.events[at]
+    plain = "alpha" not in history.site_of(event).expression
+    return plain and len(event.reads) == 2 and not event.reads[0].whole
 
 
 def _itself(history: History, tensor: int) -> tuple[int, bool]:

@@ -24,7 +24,7 @@ def claims(history: History) -> Iterator[Claim]:
     passes: dict[SiteId, list[dict[SiteId, tuple[int, int]]]] = defaultdict(list)
     for fact in history.trace.followed:
         loss = history.position(fact.event)
-        if loss >= 0 and not history.events[loss].raised:
+        if loss >= 0 and not _says_nothing(history.events[loss]):
             calls = [graph.call_of(fact.thread, node) for node in fact.undone]
             calls = [at for at in calls if at >= 0 and _takes_two(history.events[at])]
             lines = {history.events[at].site: (at, loss) for at in calls}
@@ -36,6 +36,11 @@ def claims(history: History) -> Iterator[Claim]:
                 yield _from_itself(history, at, loss)
             elif (names := kept(history, history.events[at])) is not None:
                 yield _by_two_names(history, at, loss, names)
+
+
+def _says_nothing(backward: Event) -> bool:
+    """Whether a pass failed, or is differentiated again: the next derivative need not be zero."""
+    return backward.raised or backward.create_graph
 
 
 def _takes_two(event: Event) -> bool:
