@@ -288,3 +288,36 @@ def test_it_says_what_to_draw_with(tmp_path):
     )
     assert "only its other terms do" in one.message
     assert "latent.rsample()" in one.fix.text
+
+
+PRICED = """\
+price = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).requires_grad_(False)
+for x in data.split(4):
+    mean, log_std = two(x)
+    offers = D.Independent(D.Normal(mean, log_std.exp()), 1)
+    offer = offers.{draw}()
+    cost = price(offer).squeeze(1)
+    {loss}
+"""
+
+
+def test_a_term_of_each_sample_that_is_drawn_without_a_graph_is_noted(tmp_path):
+    """Its probability has a way back, and what it costs has none."""
+    loss = "descend((cost + 0.1 * offers.log_prob(offer)).mean())"
+    recording = record_program(START + PRICED.format(draw="sample", loss=loss), tmp_path)
+    found = [one for one in recording.findings if one.slug == "gradient-lost"]
+    assert [(one.subject, one.severity) for one in found] == [("cost", "note")]
+    assert "`offers.rsample()`" in found[0].fix.text
+
+
+@pytest.mark.parametrize(
+    ("draw", "loss"),
+    [
+        ("rsample", "descend((cost + 0.1 * offers.log_prob(offer)).mean())"),
+        ("sample", "descend((cost * offers.log_prob(offer)).mean())"),
+        ("sample", "descend((offers.log_prob(offer) * (cost - cost.mean())).mean())"),
+    ],
+)
+def test_a_cost_that_is_learned_from_is_not(draw, loss, tmp_path):
+    findings = record_program(START + PRICED.format(draw=draw, loss=loss), tmp_path).findings
+    assert "gradient-lost" not in {one.slug for one in findings}

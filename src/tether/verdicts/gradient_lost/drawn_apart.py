@@ -59,7 +59,7 @@ def _lines(history: History) -> dict[SiteId, dict[int, list[Met]]]:
         event = history.events[met.cut]
         place = (event.site, event.inner)
         if place not in known:
-            known[place] = _draws(history, met.cut)
+            known[place] = is_draw(history, met.cut)
         if known[place]:
             lines[event.site][met.loss].append(met)
     return lines
@@ -129,7 +129,7 @@ def _reached(history: History, calls: set[int], until: int) -> set[int]:
     return {at for at in reached if at < until}
 
 
-def _draws(history: History, cut: int) -> bool:
+def is_draw(history: History, cut: int) -> bool:
     """Whether a call that cuts draws at random, or goes into such a draw within a library's call.
 
     Or is handed what was drawn there: `loc + scale * noise`, with gradients off. A line of the

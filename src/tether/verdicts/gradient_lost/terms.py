@@ -1,18 +1,25 @@
-"""Terms of a loss that have no graph, though they were computed from what trains."""
+"""Terms of a loss that have no graph, though they were computed from what trains.
+
+Of a term that is one number; of one that is many, as each sample's worth by a critic, only where
+values were drawn at random without a graph on the way: whoever takes values off the graph for each
+element (a straight-through estimator) means it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tether.analysis.gradients.cut_words import described
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.gradients.leaving import left_the_graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.training.frozen import taken_off
 from tether.facts import Operand, SiteId
-from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, named, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, named, say
 from tether.source.filling import Fill
 from tether.source.names import steps_in
+from tether.verdicts.gradient_lost.drawn_apart import is_draw
 
 MOST_BETWEEN = 4
 """Lines between a cut and a term that are told."""
@@ -30,6 +37,7 @@ def _terms(history: History, backward: int) -> Iterator[Claim]:
         made = history.made_at(term.tensor)
         left = left_the_graph(history, made) if made >= 0 and _is_real(term) else set()
         left = {one for one in left if reads_trained(history, one)}
+        left = {one for one in left if not term.shape or is_draw(history, one)}
         if left:
             # A tensor that was taken off the graph itself says more than values that were taken.
             cut = max(left, key=lambda one: (taken_off(history.events[one]) is not None, one))
@@ -40,7 +48,7 @@ def _terms_of(history: History, backward: int) -> Iterator[tuple[Operand, int]]:
     """Yield the numbers without a graph that are terms of a loss, each with the call that took it.
 
     A term is what backward needs nothing of: of a factor or an exponent something is saved. So the
-    way from the loss leads back through calls on numbers that saved none of their operands.
+    way from the loss leads back through calls that saved none of their operands.
     """
     graph, events = history.get(Graph), history.events
     waiting = [(one, backward) for one in losses_of(events[backward])]
@@ -52,9 +60,9 @@ def _terms_of(history: History, backward: int) -> Iterator[tuple[Operand, int]]:
             if at in seen or kind is None or not kind.known or [*graph.saved(at, unchecked=True)]:
                 continue
             seen.add(at)
-            if any(one.shape for one in reads):
-                continue
-            yield from ((one, at) for one in reads if not one.requires_grad)
+            own = events[at].inner == events[at].site  # what a library adds up has no name
+            yield from ((one, at) for one in reads if not one.requires_grad
+                        and (own or not one.shape))  # fmt: skip
             waiting += [(one, at) for one in reads if one.requires_grad]
 
 
@@ -78,6 +86,10 @@ def reads_trained(history: History, at: int) -> bool:
 def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> Claim:
     site, loss = history.events[cut].site, history.events[backward].site
     name, way = Tensor(term.tensor), _between(history, cut, term)
+    own = history.events[cut].inner == site
+    call = CallOf(cut) if own else Code(site)
+    fix = say("Keep the graph at {cut} (for autograd.grad: create_graph=True)", cut=At(site))
+    fix = described(history, cut).fix if is_draw(history, cut) else fix
     return Claim(
         tensors=(term.tensor,),
         cause=("term", site, history.events[at].site),
@@ -88,18 +100,17 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
         message=say(
             "{subject} is a term of the loss of {loss} and gives no gradient back: what {call}"
             " returns at {cut} has no graph.",
-            loss=At(loss), call=CallOf(cut), cut=At(site),
+            loss=At(loss), call=call, cut=At(site),
         ),
         story=(
-            Step("cut", site, say("{call} gives values without a graph", call=CallOf(cut))),
+            Step("cut", site, say("{call} gives values without a graph", call=call)),
             *_kept(history, way, backward),
             *(Step("through", one, say("the value goes through this line"))
               for one in _lines_between(history, way)),
             Step("used", history.events[at].site, say("{x} becomes a term of the loss", x=name)),
             Step("loss", loss, say("backward starts from that loss")),
         ),
-        repair=Repair(say("Keep the graph at {cut} (for autograd.grad: create_graph=True); or leave"
-                          " {x} out of the loss.", cut=At(site), x=name)),
+        repair=Repair(say("{fix}; or leave {x} out of the loss.", fix=fix, x=name)),
         count=0,
     )  # fmt: skip
 
