@@ -13,7 +13,7 @@ from tether.analysis.timelines import Timeline
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.gradient_stale import kept_gradients
+from tether.verdicts.gradient_stale import kept_gradients, stepped_twice
 
 PAGE = """
 # gradient-stale
@@ -23,7 +23,8 @@ The graph of this loss holds a call that had read a parameter before the last st
 The step changed the parameter, and the call was not made again: loss and gradient are those of the
 old values. Or the program set the gradient of a parameter once, as to that of a copy which
 computes it, and step after step uses this one gradient again: nothing sets it anew, clears it or
-adds to it, while passes go on to give the copy others.
+adds to it, while passes go on to give the copy others. Or two optimizers hold a parameter and both
+step by the gradient of one pass (a note).
 
 ## Why it matters
 The parameter moves by gradients of values that it no longer has. PyTorch raises where such a value
@@ -71,6 +72,7 @@ def check(history: History) -> Iterator[Claim]:
                     told.add(key)
                     yield _claim(history, one, at, last, backward)
     yield from kept_gradients.claims(history)
+    yield from stepped_twice.claims(history)
 
 
 def _steps(history: History) -> Timeline:
