@@ -58,14 +58,11 @@ class _Names:
             elif not fact.module and len(steps) > 1:
                 self.others[fact.tensor].append(fact.name)
 
-    def showing(self, history: History, tensor: int) -> list[int]:
-        """Return the tensors of other places that are views of one, or itself."""
-        chain = history.get(Sharing).chain
-        return [
-            one
-            for one in self.others
-            if one == tensor or tensor in (up.source for up in chain(one))
-        ]
+        self.showing: dict[int, list[int]] = defaultdict(list)  # tensor -> itself, and its views
+        for tensor in self.others:
+            links = history.get(Sharing).chain(tensor)
+            for source in dict.fromkeys((tensor, *(one.source for one in links))):
+                self.showing[source].append(tensor)
 
 
 def _replaced(history: History) -> Iterator[_Outdated]:
@@ -128,7 +125,7 @@ def _converted(history: History) -> Iterator[_Outdated]:
         old = UNKNOWN if made == UNKNOWN else int(history.events[made].reads[0].tensor)
         if new is None or old == UNKNOWN or _is_placed(names, old):
             continue
-        for tensor in names.showing(history, old):
+        for tensor in names.showing.get(old, ()):
             write = _written_alone(history, tensor, new, made)
             if write != UNKNOWN and read_after(history, new, write):
                 name, view = names.others[tensor][0], tensor != old
