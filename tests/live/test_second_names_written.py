@@ -46,6 +46,29 @@ for _ in range(3):
     step(torch.randn(6), torch.ones(6))
 print(sum((b.mean() - a.mean()).item() for a, b in kept))
 """,
+    "a state and a memory that are one tensor, in a list of each": """\
+def turn(x, hidden, cell):
+    cell.mul_(0.5).add_(x.tanh())  #! alias-write cell (note)
+    torch.mul(cell.tanh(), x.sigmoid(), out=hidden)
+    return hidden, cell
+
+with torch.no_grad():
+    hiddens = [net(torch.randn(2, 6))]
+    cells = list(hiddens)
+    for x in torch.randn(3, 2, 6):
+        hiddens[0], cells[0] = turn(x, hiddens[0], cells[0])
+    print(hiddens[0].norm(), cells[0].norm())
+""",
+    "a query that is scaled in place, and a key": """\
+def attend(query, key, value):
+    query *= key.shape[-1] ** -0.5  #! alias-write query (note)
+    return (query @ key.mT).softmax(-1) @ value
+
+with torch.no_grad():
+    for x in torch.randn(3, 2, 6):
+        h = net(x)
+        print(attend(h, h, x).sum())
+""",
     "a total that is logged beside its first term": """\
 for _ in range(3):
     gap = net(torch.randn(2, 6)).pow(2).mean()
@@ -101,6 +124,26 @@ def flat(x):
     return out.view(x.shape[0], -1).sum()
 
 print(flat(torch.randn(2, 6)))
+""",
+    "parameters that are two tensors": """\
+def attend(query, key, value):
+    query *= key.shape[-1] ** -0.5
+    return (query @ key.mT).softmax(-1) @ value
+
+with torch.no_grad():
+    for x in torch.randn(3, 2, 6):
+        h = net(x)
+        print(attend(net(h), h, h).sum())
+""",
+    "a result that goes into the operand": """\
+def clipped(values, out):
+    torch.clamp(values, min=0, out=out)
+    return out.sum()
+
+with torch.no_grad():
+    for x in torch.randn(3, 2, 6):
+        h = net(x)
+        print(clipped(h, h))
 """,
     "a total that has one name": """\
 for _ in range(3):

@@ -1,7 +1,9 @@
 """A second name that was to keep the old values, as claims: part of `alias-write`.
 
 ``labels = ids`` copies nothing. A write in place through one of the two names changes what the
-other one shows, and where both are used below it they were meant to be two.
+other one shows, and where both are used below it they were meant to be two. So are two parameters
+of a function that was handed one tensor for both: what works on its `query` in place changes its
+`key`.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ def _are_of_one_function(by: Holder, other: Holder) -> bool:
 def _told(history: History, act: HeldAct, by: Holder, other: Holder) -> Iterator[Claim]:
     if not all(_goes_on(history, act, one.name) for one in (by, other)):
         return
-    for new, old in ((other, by), (by, other)):
-        fill = _given(history, act, new)
-        if fill is not None and fill.site.expression == old.name:
+    fills = _last_fill(history, act, by), _last_fill(history, act, other)
+    if all(fill is not None and fill.how == "parameter" for fill in fills):
+        yield _claim_on_parameters(history, act, by, other)
+    for fill, new, old in zip(fills, (by, other), (other, by), strict=True):
+        if fill is not None and fill.how == "assigned" and fill.site.expression == old.name:
             severity: Severity = "warning" if old is by else "note"
             yield _claim(history, act, (new.name, old.name, fill), severity)
 
@@ -49,23 +53,23 @@ def _goes_on(history: History, act: HeldAct, name: str) -> bool:
     if used_below(history.get(Surroundings).source(line.file), line, name):
         return True
     reads = history.get(Holding).reads_of(act.tensor)
-    sites = (history.site_of(history.events[at]) for at, _ in reads if at > act.write)
+    calls = {call for one in reads for call in one if act.write < call < len(history.events)}
+    sites = (history.site_of(history.events[at]) for at in calls)
     return any(
         one.scope == line.scope and one.line > line.line and one.expression.startswith(f"{name}.")
         for one in sites
     )
 
 
-def _given(history: History, act: HeldAct, new: Holder) -> Fill | None:
-    """Return the line above a write that gave a variable what it is."""
+def _last_fill(history: History, act: HeldAct, held: Holder) -> Fill | None:
+    """Return the last line above a write that gave a variable what it is."""
     write = history.site_of(history.events[act.write])
-    above = [
+    above = (
         one
-        for one in history.get(Holding).fillings.of(write.file, new.function, new.name)
-        if one.target == new.name and one.how != "closure" and one.site.line < write.line
-    ]
-    last = max(above, key=lambda one: one.site.line, default=None)
-    return last if last is not None and last.how == "assigned" else None
+        for one in history.get(Holding).fillings.of(write.file, held.function, held.name)
+        if one.target == held.name and one.how != "closure" and one.site.line < write.line
+    )
+    return max(above, key=lambda one: one.site.line, default=None)
 
 
 def _claim(
@@ -92,4 +96,33 @@ def _claim(
             Step("read", history.events[act.read].site, say("what was written is read here")),
         ),
         repair=Repair(say("Keep a copy: `{new!s} = {old!s}.clone()`.", **parts)),
+    )  # fmt: skip
+
+
+def _claim_on_parameters(history: History, act: HeldAct, by: Holder, other: Holder) -> Claim:
+    """Say that a function was handed one tensor twice: it may be known, so it is a note."""
+    write = history.events[act.write]
+    parts = {
+        "one": named(by.name), "other": named(other.name), "function": named(by.function),
+        "call": CallOf(act.write), "write": At(write.site),
+    }  # fmt: skip
+    return Claim(
+        tensors=(act.tensor,),
+        cause=("handed twice", by.function, *sorted((by.name, other.name))),
+        site=write.site,
+        operation=write.operation,
+        severity="note",
+        subject=by.name,
+        also=(other.name,),
+        message=say(
+            "{function} was handed one tensor as {one} and as {other}: {call} at {write} changed"
+            " both, and both are used below it.",
+            **parts,
+        ),
+        story=(
+            written(history, act.write),
+            Step("read", history.events[act.read].site, say("what was written is read here")),
+        ),
+        repair=Repair(say("If {other} is to keep its values, hand in a copy, or use the call that"
+                          " makes a new tensor at {write}.", **parts)),
     )  # fmt: skip
