@@ -10,6 +10,7 @@ from tether.analysis.history import History
 from tether.finding import Claim
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.graph_retained import chains, containers, gradients, nameless
+from tether.verdicts.graph_retained.in_buffers import in_buffers
 from tether.verdicts.graph_retained.on_ctx import on_ctx
 from tether.verdicts.graph_retained.states import states
 from tether.verdicts.graph_retained.summed import summed, summed_after_passes, summed_in_vain
@@ -27,7 +28,8 @@ carried on. So do graphs of several steps that went at one moment: one thing, su
 linked objects, held them until then. So does a row taken under no_grad: it has no graph and is a
 view, and a view holds the tensor that it is a view of. So does the result of a custom Function that
 is an attribute of its own ctx: the three hold one another until Python's garbage collector runs. So
-does a sum of losses that no backward pass goes through, such as that of a validation. A note tells
+does a sum of losses that no backward pass goes through, such as that of a validation. So does a
+registered buffer into which a value with a graph is written (a note). A note tells
 of losses of many runs that are summed up before one backward pass, where the runs have only
 parameters in common: a pass for each gives the same gradients and keeps one graph at a time. Notes
 tell of losses that are added up after the backward pass of each, of what an object holds of runs
@@ -77,6 +79,7 @@ def check(history: History) -> Iterator[Claim]:
     idle = list(unused(history, told))
     yield from idle
     yield from states(history, kept, {claim.site for claim in idle})
+    yield from in_buffers(history, kept, told)
     yield from summed(history)
     spoken = _spoken_of(history, told)
     yield from summed_in_vain(history, spoken)
