@@ -256,3 +256,72 @@ QUIET = {
 def test_what_is_kept_once_or_for_a_reason_is_not(name, tmp_path):
     recording = record_program(QUIET[name], tmp_path)
     assert not recording.trace.kept_again
+
+
+READINGS = """
+import collections
+import numpy as np
+import torch
+
+draw = np.random.default_rng(0)
+
+
+class Station:
+    def __init__(self, most):
+        self.maps = np.zeros((most, 6, 80, 80), dtype=np.uint8)
+        self.at = 0
+
+    def keep(self, stacked):
+        {put}
+        self.at += 1
+
+    def restore(self, stored):
+        self.maps[: len(stored)] = stored
+
+    def some(self):
+        return torch.as_tensor(self.maps[draw.integers(0, self.at, 4)]).float()
+
+
+station = Station(240)
+last = collections.deque([draw.integers(0, 255, (2, 80, 80), dtype=np.uint8) for _ in range(3)], 3)
+total = 0.0
+for hour in range(170):
+    station.keep(np.concatenate(list(last)))
+    last.append(draw.integers(0, 255, (2, 80, 80), dtype=np.uint8))
+    if hour > 4:
+        total += station.some().mean()
+{more}
+print(total)
+"""
+
+
+@pytest.mark.parametrize(
+    ("put", "more", "text", "line"),
+    [
+        ("np.copyto(self.maps[self.at], stacked)", "", "written here", "np.copyto"),
+        ("self.maps[self.at] = stacked", "", "written here", "self.maps[self.at] ="),
+        ("self.maps[self.at] = stacked", "station.restore(station.maps[:170].copy())",
+         "made here", "self.maps = np.zeros"),
+    ],
+)  # fmt: skip
+def test_the_line_that_is_named_has_run_and_empty_slots_do_not_count(
+    put, more, text, line, tmp_path
+):
+    """`restore` is called by no line: it filled nothing."""
+    program = READINGS.format(put=put, more=more)
+    found = record_program(program, tmp_path).findings
+    (note,) = [one for one in found if one.slug == "slow-copy"]
+    assert "in 170 of 240 slices along dimension 0" in note.message
+    assert "keeps 6.2 MiB" in note.message
+    assert text in note.evidence[0].text
+    assert line in program.splitlines()[note.site.line - 1]
+
+
+def test_full_arrays_are_counted_as_before(tmp_path):
+    program = READINGS.format(put="self.maps[self.at % 60] = stacked", more="")
+    program = program.replace("Station(240)", "Station(60)").replace(
+        "0, self.at, 4", "0, min(self.at, 60), 4"
+    )
+    found = record_program(program, tmp_path).findings
+    (note,) = [one for one in found if one.slug == "slow-copy"]
+    assert "in 60 slices along dimension 0" in note.message

@@ -128,7 +128,7 @@ def example() -> Trace:
         repeated=[facts.Repeated(8, 3)],
         arrays_again=[facts.ArrayAgain(8, 9, 40, 1 << 20, 4096)],
         drawn=[facts.Drawn(8, 40, 4096, 512, False)],
-        kept_again=[facts.KeptAgain(9, 5, "seen", (1,), 8, 4096, 1024, -1, True, False)],
+        kept_again=[facts.KeptAgain(9, 5, "seen", (1,), 8, 4096, 1024, 0, True, True, 16)],
         rewritten=[facts.Rewritten(8, 7, 3)],
         arrays=[facts.ArrayFact(7, 9)],
         arrays_kept=[facts.ArrayKept(7, 8, 9, "rows[2]", 64, 1 << 20)],

@@ -124,7 +124,15 @@ from tether.facts.optimizers import (
     StateOfAnother,
 )
 from tether.facts.processes import LOADER, Fork, Inherited, Process, Shared, SharedBy
-from tether.facts.trace import STRICT, Gap, GapCode, Outcome, Trace
+from tether.facts.trace import (
+    SCRIPTED_FUNCTION,
+    SCRIPTED_MODULE,
+    STRICT,
+    Gap,
+    GapCode,
+    Outcome,
+    Trace,
+)
 from tether.facts.values import (
     COMPARED,
     LEAST_OF_A_LIST,
@@ -143,8 +151,9 @@ __all__ = [
     "BACKWARDS", "CACHE", "COMPARED", "CREATE_GRAPH", "GRAD_INFERENCE", "GRAD_OFF", "GRAD_ON",
     "INFERENCE", "KEEPS", "LEAST_OF_A_LIST", "LOADER", "MOST_HELD", "MOST_REACHED", "MOST_RUNS",
     "NAMED", "NONE", "NON_BLOCKING", "ON", "OUT", "PRETENDED", "RAISED", "RETAIN_GRAPH",
-    "RUNS_OF_ARRAYS", "STRICT", "UNKNOWN", "WAITING", "AddressedApart", "Allocator", "Altered",
-    "ArrayAgain", "ArrayCall", "ArrayCopied", "ArrayFact", "ArrayKept", "ArrayLine", "Attached",
+    "RUNS_OF_ARRAYS", "SCRIPTED_FUNCTION", "SCRIPTED_MODULE", "STRICT", "UNKNOWN", "WAITING",
+    "AddressedApart", "Allocator", "Altered", "ArrayAgain",
+    "ArrayCall", "ArrayCopied", "ArrayFact", "ArrayKept", "ArrayLine", "Attached",
     "BackwardHooked", "Bridge", "CacheKept", "Callers", "Collision", "Drawn", "Drift", "Entered",
     "Event", "EventId", "Followed", "Fork", "FunctionPass", "FunctionState", "Gap", "GapCode",
     "GivenTwice", "GivenWritten", "GradientStatus", "Gradients", "Holder", "HolderKind", "Hooked",

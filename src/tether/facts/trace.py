@@ -87,10 +87,14 @@ from tether.facts.values import (
 
 GapCode = Literal[
     "killed", "forgotten", "steps", "sampled", "failed", "pytorch", "release",  # of the recording
-    "child", "thread", "compiled", "traced", "memory", "pretended",  # ran or was held unseen
+    "child", "thread", "compiled", "scripted", "traced", "memory", "pretended",  # ran or was held
+    # unseen
     "array-large", "array-many", "array-time", "gradient-threads", "autosave",  # what was given up
     "analysis",  # what failed as the recording was looked at
 ]  # fmt: skip
+
+SCRIPTED_MODULE, SCRIPTED_FUNCTION = "a scripted module", "a scripted function"
+"""What a gap says of TorchScript. A module may keep tensors that nobody sees it read."""
 
 STRICT = "TETHER_STRICT"
 """The variable of the environment under which what fails inside tether raises, and looking may take

@@ -130,9 +130,10 @@ class KeptAgain(NamedTuple):
     since: Moment  # of the look before; UNKNOWN: of tensors that were looked at once
     name: str  # of the container, or of the one tensor or array
     tensors: tuple[TensorId, ...]  # some of them, if calls were given them; none: arrays
-    items: int  # tensors or arrays, or slices
+    items: int  # tensors or arrays, or slices that hold something
     kept: int  # bytes of those that are not alike for want of anything in them
     distinct: int  # of these, about
     axis: int  # of the slices; UNKNOWN: of a container
     moves: bool  # each goes on from the one before, as a window does; False: some are equal
     single: bool
+    slices: int = 0  # of one along that dimension, with those that hold nothing yet

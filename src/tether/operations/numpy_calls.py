@@ -10,4 +10,6 @@ WRITING_METHODS: Final = (
     "sort", "partition", "fill", "put", "resize", "byteswap", "setfield", "itemset",
 )  # fmt: skip
 """Methods that write the array that they are called on."""
+WRITING_FUNCTIONS: Final = ("copyto", "put", "place", "putmask", "put_along_axis")
+"""Functions that write the array that they are given first."""
 LISTING_METHOD: Final = "tolist"

@@ -228,6 +228,7 @@ ROWS: dict[str, Row] = _joined(
         known=False,
         spares=(Spared(1, "need_weights=False"),),
     ),
+    _each("scripted", known=False, shown="TorchScript"),
     # Writes.
     _each(
         "copy_ set_ data.__set__ trunc_normal_ kaiming_uniform_ kaiming_normal_ xavier_uniform_"

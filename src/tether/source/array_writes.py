@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tether.facts import Site
-from tether.operations.numpy_calls import WRITING_METHODS
+from tether.operations.numpy_calls import WRITING_FUNCTIONS, WRITING_METHODS
 from tether.source.syntax import (
     CALLABLES,
     FUNCTIONS,
@@ -47,6 +47,22 @@ class _Scope:
 def array_writes(sources: Mapping[str, str], names: Iterable[tuple[str, str]]) -> list[Site]:
     """Return the statements that may write an array, by its names and the functions they are of."""
     return _Writes(sources, list(names)).found()
+
+
+def may_have_run(sources: Mapping[str, str], site: Site) -> bool:
+    """Whether some text names the function that a statement stands in: else none has called it.
+
+    Python itself calls those of special names.
+    """
+    source = source_of(site.file, sources.get(site.file, ""))
+    function = source.function_around(site.line)
+    name = "" if function is None or isinstance(function, ast.Lambda) else function.name
+    if not name or name.startswith("__"):
+        return True
+    nodes = (node for file, text in sources.items() for node in source_of(file, text).nodes)
+    return any(
+        isinstance(node, (ast.Name, ast.Attribute)) and called(node) == name for node in nodes
+    )
 
 
 def written_below(
@@ -258,6 +274,8 @@ class _Writes:
             return False
         if isinstance(node.func, ast.Attribute) and node.func.attr in WRITING_METHODS:
             return self._is_array(node.func.value, scope)
+        if called(node.func) in WRITING_FUNCTIONS and node.args:
+            return self._is_array(node.args[0], scope)
         words = node.keywords
         return any(word.arg == "out" and self._is_array(word.value, scope) for word in words)
 

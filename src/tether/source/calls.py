@@ -111,11 +111,42 @@ def fixed(name: str, text: str) -> bool:
 
 
 def _is_constant(node: ast.expr) -> bool:
+    """Whether an expression is written out; `float("-inf")` is a number that no literal is."""
+    match node:
+        case ast.UnaryOp(operand=operand):
+            return _is_constant(operand)
+        case ast.Call(func=ast.Name(id="float" | "int"), args=[given], keywords=[]):
+            return _is_constant(given)
     try:
         ast.literal_eval(node)
     except (ValueError, TypeError):
         return False
     return True
+
+
+def operand_text(text: str, place: int, count: int) -> str:
+    """Return the text of one of the tensors that an operator was given: `x` of ``x * 1.0``; or "".
+
+    As many of its operands as were tensors are no constants, or it is not known which is which.
+    """
+    match expression(text):
+        case ast.BinOp(left=left, right=right):
+            variable = [one for one in (left, right) if not _is_constant(one)]
+            return ast.unparse(variable[place]) if len(variable) == count else ""
+    return ""
+
+
+def repeats_once(name: str, text: str, alike: Iterable[int]) -> bool:
+    """Whether a call that repeats is told in its text to say some dimensions once, as they are.
+
+    The dimensions are counted from the end: -1 is the last. A number that is written out and is not
+    one is no amount of such a dimension.
+    """
+    amounts = _given(name, expression(text))
+    if amounts is None:
+        return False
+    last = dict(enumerate(reversed(amounts[1:]), 1))
+    return all(-at not in last or _is_constant(last[-at]) for at in alike)
 
 
 def takes_tensors_alone(name: str, text: str, count: int) -> bool:

@@ -82,6 +82,15 @@ class Fillings:
         """Return what fills anything anywhere."""
         return [one for some in self._found.values() for fills in some.values() for one in fills]
 
+    def functions_of(self, variable: str) -> list[str]:
+        """Return the functions that assign a variable."""
+        return [
+            function
+            for some in self._found.values()
+            for function, fills in some.items()
+            if any(one.how == "assigned" and one.target == variable for one in fills)
+        ]
+
     def anywhere(self, name: str) -> list[Fill]:
         """Return what any function assigns to the variable or attribute that a name ends with."""
         last = (steps_in(name) or [""])[-1].lstrip(".")

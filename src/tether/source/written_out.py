@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from tether.facts import Site
-from tether.source.syntax import RUNS, Source, expression
+from tether.source.syntax import RUNS, Source, expression, is_module
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.GeneratorExp)
 _PLAIN = {"range", "list", "tuple"}
@@ -32,6 +32,31 @@ def joins_each(source: Source, site: Site) -> bool:
     turns = [one for loop in loops for one in (loop, *getattr(loop, "generators", ()))]
     names = (one for turn in turns for one in ast.walk(getattr(turn, "target", ast.Pass())))
     return isinstance(given, ast.Name) and any(_is_stored(one, given.id) for one in names)
+
+
+def is_chosen(source: Source, site: Site) -> bool:
+    """Whether a call is given a list into which a branch puts things, or leaves them out."""
+    call = source.node_at(site)
+    given = _given(call)
+    if isinstance(given, (ast.ListComp, ast.GeneratorExp)):
+        return _leaves_out(given)
+    if call is None or not isinstance(given, ast.Name):
+        return False
+    around, scope = set(source.outwards(call, RUNS)), source.around(call, RUNS)
+    for node, _ in _filled(scope, given.id):
+        above = (one for one in source.outwards(node, RUNS) if one not in around)
+        if any(map(_leaves_out, (*above, *ast.walk(node)))):
+            return True
+    return False
+
+
+def _leaves_out(node: ast.AST) -> bool:
+    """Whether what stands in a statement, or a comprehension, may not come about each time."""
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+        return any(isinstance(one, (ast.Break, ast.Continue)) for one in ast.walk(node))
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        return any(one.ifs for one in node.generators)
+    return isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.Match))
 
 
 def _given(call: ast.AST | None) -> ast.expr | None:
@@ -98,6 +123,33 @@ def takes_the_same(text: str) -> bool:
         case _:
             return False
     return all(map(_says_numbers, given))
+
+
+def is_part_written_out(text: str) -> bool:
+    """Whether an expression takes a part by places that are all written out: ``x[2:4]``."""
+    match expression(text):
+        case ast.Subscript(slice=given):
+            names = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+            return not any(isinstance(one, names) for one in ast.walk(given))
+    return False
+
+
+def names_its_format(text: str) -> bool:
+    """Whether a conversion's text says to what: ``x.double()``, ``x.to(torch.float64)``.
+
+    What stands in a variable or an object is a setting, as the format of an experiment.
+    """
+    call = expression(text)
+    if not isinstance(call, ast.Call):
+        return False
+    given = [*call.args, *(one.value for one in call.keywords)]
+    return all(isinstance(one, (ast.Attribute, ast.Constant)) and _is_plain(one) for one in given)
+
+
+def _is_plain(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (
+        isinstance(node, ast.Attribute) and is_module(node.value)
+    )
 
 
 def _says_numbers(node: ast.expr) -> bool:

@@ -23,6 +23,7 @@ from tether.record.patches import (
     modes,
     processes,
     rebinding,
+    scripted,
     shallow_copies,
     tensors,
 )
@@ -69,6 +70,7 @@ class Patches:
         ModuleModes(self._replacements).install()
         functional.install(self._replacements)
         modes.install(self._replacements, self._listen)
+        scripted.install(self._replacements)
         processes.install(self._replacements, self._recorder, self._children)
         collectives.install(self._replacements)
         debuggers.install(self._replacements)

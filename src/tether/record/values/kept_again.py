@@ -129,6 +129,8 @@ class KeptAgainLog:
             self._in_vain[key] += 1
             return
         self._in_vain[key] = 0
+        if single and share.kept < 1:
+            share = share._replace(kept=_filled(items[0], share.axis))
         kept = int(sum(map(_size, items)) * share.kept)
         if kept * (1 - share.distinct) >= LEAST:
             again = before is not None and before.lives()
@@ -140,11 +142,12 @@ class KeptAgainLog:
     ) -> _LookedAt:
         chosen, single = _spread(items), len(items) == 1
         refs = [self._tape.who.find(one) for one in chosen if type(one) is torch.Tensor]
+        slices = items[0].shape[share.axis] if single else 0
         fact = KeptAgain(
             Moment(self._tape.now()), since, name,
             tuple(TensorId(one.serial) for one in refs if one is not None),
-            items[0].shape[share.axis] if single else len(items),
-            kept, int(kept * share.distinct), share.axis, share.moves, single,
+            round(slices * share.kept) if single else len(items),
+            kept, int(kept * share.distinct), share.axis, share.moves, single, slices,
         )  # fmt: skip
         return _LookedAt(fact, chosen)
 
@@ -311,6 +314,18 @@ def _equal(items: _Items) -> _Share | None:
     again = sum(len(some) - 1 for some in (*told, *several[_TRIED:]))
     left = count - dull
     return _Share(left / count, (left - again) / left, moves=False, axis=UNKNOWN)
+
+
+def _filled(value: Any, axis: int) -> float:
+    """Return the share of a tensor's slices that hold more than one value throughout."""
+    words = _array_of(value)
+    if words is None:
+        return 0.0
+    slices = np.moveaxis(words, axis, 0)
+    chosen = np.unique(np.linspace(0, len(slices) - 1, min(len(slices), _SLICES)).astype(np.int64))
+    places = np.broadcast_arrays(*(one[None] for one in _places(slices.shape[1:], _COUNTED)))
+    probes = slices[(chosen[:, None], *places)]
+    return float((probes != probes[:, :1]).any(axis=1).mean())
 
 
 def _moving(items: _Items) -> _Share | None:

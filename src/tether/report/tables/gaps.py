@@ -25,6 +25,8 @@ SENTENCES: dict[GapCode, str] = {
     "child": "A {detail} process was not recorded. What it did to shared memory is unknown.",
     "thread": "A thread was not recorded ({detail}).",
     "compiled": "A compiled region is recorded as one call; --eager shows what happens inside.",
+    "scripted": "TorchScript runs {detail}: what happens inside is not seen. A call of it is"
+    " recorded as one that reads what it is given.",
     "traced": "{detail} runs without being recorded.",
     "memory": "The memory of {detail} cannot be seen.",
     "pretended": "Tensors of the meta device and under FakeTensorMode have no memory: their bytes"

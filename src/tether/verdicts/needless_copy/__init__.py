@@ -6,19 +6,19 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from tether.analysis.copies.already_there import Copied, by_way, copied_on, may_differ
+from tether.analysis.copies.already_there import Copied, by_way, copied_on
 from tether.analysis.copies.gives_back import computes
 from tether.analysis.copies.needs import Key, Need, needs
-from tether.analysis.copies.relied_layout import Trials
 from tether.analysis.history import History, shortened
 from tether.analysis.wording import place
-from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Site, SiteId
+from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Event, Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
-from tether.source.calls import copied_text
+from tether.source.calls import copied_text, operand_text
 from tether.source.syntax import source_of
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.needless_copy.arrays import of_arrays
+from tether.verdicts.needless_copy.other_runs import of_other_runs
 
 PAGE = """
 # needless-copy
@@ -100,10 +100,13 @@ list, and each of eight and more had one. An embedding is told of where numbers 
 for rows several times, one kept index or one that is counted off (`torch.arange`), without padding,
 bounds on norms or sparse gradients. It says nothing of a padding, a roll or a pool by an amount
 that the text does not write out, nor of a join of which a part was empty: the call stands there for
-other sizes. Of a choice by an index, and of whole numbers that come back out of a floating-point
-format which does not have all of them, it speaks only where every run of the line was looked at; of
-many arrays that became tensors it says how many it looked at. The report's table of copies gives
-the reason for each.
+other sizes. The same goes for a factor, a number of repetitions or a format that stands in a
+variable or an object (`d * self.eps`, where `eps` is 1.0), for elements that are turned round or
+added up along a dimension of one, and for a list into which a branch puts what is joined: a replay
+buffer that is not full yet. Of a choice by an index, and of whole numbers that come back out of a
+floating-point format which does not have all of them, it speaks only where every run of the line
+was looked at; of many arrays that became tensors it says how many it looked at. The report's table
+of copies gives the reason for each.
 
 Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
 more, and what the same expression copies of an array that PyTorch has just given
@@ -220,34 +223,11 @@ def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> I
     if need.lingers:
         read = "writes either of them, or has kept the copy"
     yield say(f"no line of the program that did not run {read}")
-    yield from _of_other_runs(history, need, copied, unread=unread)
+    yield from of_other_runs(history, need, copied, unread=unread)
     if need.operation == "__deepcopy__" != history.events[copied.position].operation and not unread:
         yield say("nothing but the tensors of what was copied is used or changed")
     for site, _, name in sorted(need.rests_on):
         yield say("the copy that {call} makes at {line} goes too", call=shown(name), line=At(site))
-
-
-def _of_other_runs(
-    history: History, need: Need, copied: Copied, *, unread: bool
-) -> Iterator[Sentence]:
-    """Yield what is taken for granted of runs, and gradients, that were not looked at."""
-    if need.looked and not unread:
-        yield say("the other runs go as those that were looked at")
-    if need.relaid and copied.copy.requires_grad:
-        yield say("sums over gradients round the same in the source's layout")
-    if need.relaid and history.get(Trials).of(copied):
-        yield say(
-            "the calls that read it round in other runs and on other machines as here, where"
-            " each was made again with the source and gave the same bits, and the same gradients"
-            " where it has any"
-        )
-    if any(one.part for one in need.executions):
-        yield say("what reads it can read the tensors by themselves in other runs, too, whatever"
-                  " their sizes are")  # fmt: skip
-    if need.single:
-        yield say("the lists of other runs have one tensor each, too")
-    if need.chosen or may_differ(history, copied):
-        yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
 
 
 def _what(history: History, need: Need, copied: Copied) -> Sentence:
@@ -257,10 +237,10 @@ def _what(history: History, need: Need, copied: Copied) -> Sentence:
     if copied.part:
         return say("a copy of tensors of which each could be used by itself,")
     plain = not (computes(event) or event.writes)
-    if plain and copied.since == copied.position and origin:
+    if plain and copied.since == copied.position and origin and _is_first(event, copied):
         return say("a copy of {it}", it=_code(origin))
-    name = history.name_of(copied.source.tensor).strip("`")
-    some = "" if _is_whole(history, copied) else "a part of "
+    name = _name(history, need, copied)
+    some = {"all": "", "none": "a part of "}.get(_taken_whole(history, need), "all or a part of ")
     if _renamed(history, copied):
         first = history.events[copied.since]
         return say(
@@ -270,11 +250,36 @@ def _what(history: History, need: Need, copied: Copied) -> Sentence:
     if not computes(event):
         known = say("a copy of {some}{it}, element by element,", it=_code(name), some=some)
         return known if name else say("a copy")
-    if name == history.name_of(copied.copy.tensor).strip("`"):
+    if name in ("", history.name_of(copied.copy.tensor).strip("`")):
         given = shown(event.operation)
         return say("what {call} was given, element by element, a copy", call=given)
     text = "{some}{it} over again, element by element, a copy"
     return say(text, it=_code(name), some=some)
+
+
+def _is_first(event: Event, copied: Copied) -> bool:
+    """Whether what a copying call is given first is what it is a copy of, or a list of that."""
+    first = event.reads[:1]
+    joins = operation(event.operation).joins
+    return bool(joins) or all(one.tensor == copied.source.tensor for one in first)
+
+
+def _name(history: History, need: Need, copied: Copied) -> str:
+    """Return what the source of a copy is called, by the line itself where that names it.
+
+    "" for one that is known as another's gradient alone: that name may have none by then.
+    """
+    written = _as_written(history, need, copied)
+    if written is not None:
+        return written.text.strip("`")
+    name = history.name_of(copied.source.tensor).strip("`")
+    return "" if _is_outdated(history, copied, name) else name
+
+
+def _is_outdated(history: History, copied: Copied, name: str) -> bool:
+    """Whether a name is a gradient's, which the copying line does not say: it may be cleared."""
+    text = history.site_of(history.events[copied.position]).expression
+    return name.endswith(".grad") and name not in text
 
 
 def _renamed(history: History, copied: Copied) -> bool:
@@ -306,36 +311,46 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
 def _instead(history: History, need: Need, copied: Copied) -> Sentence:
     """Say what has the elements of a copy already."""
     row = operation(need.operation)
-    it = _as_written(history, need, copied) or _called(history, copied.source.tensor)
+    it = _as_written(history, need, copied) or _called(history, copied)
     if need.single:
         return say("Where the list has one tensor, use that itself.")
     if _renamed(history, copied):
         first = history.events[copied.since]
         text = "Use what {call} is given at {line}: that has the same elements already."
         return say(text, call=shown(first.operation), line=At(first.site))
-    whole = _is_whole(history, copied)
+    whole = _taken_whole(history, need) == "all"
     several = whole and row.joins and len({_origin(history, one) for one in need.executions}) > 1
     if it is None or several:
         return say("Use what it was made of: that has the same elements already.")
     if row.repeats:
         text = "Use a view that shows the elements again and again: {it!s}.expand(...)."
-    elif whole:
-        text = "Use {it} itself: it has the same elements already."
-    elif row.joins:
-        text = "Use the tensor that these are the parts of, or a slice of it."
-    else:
-        text = "Use a slice of {it}: it has the same elements already."
-    return say(text, it=it)
+        return say(text, it=it)
+    return say(_all_of(history, copied) if whole else _PARTS if row.joins else _SLICE, it=it)
+
+
+def _all_of(history: History, copied: Copied) -> str:
+    return _AS_LONG if _is_numbered(history, copied) else _ITSELF
+
+
+_ITSELF = "Use {it} itself: it has the same elements already."
+_SLICE = "Use a slice of {it}: it has the same elements already."
+_PARTS = "Use the tensor that these are the parts of, or a slice of it."
+_AS_LONG = (
+    "Use a slice of {it}, as long as the numbers that take it are: in the runs that were seen, that"
+    " is all of it."
+)
 
 
 def _as_written(history: History, need: Need, copied: Copied) -> Segment | None:
     """Return what the line itself calls the source of its copy, where its call was given that."""
     event = history.events[copied.position]
-    given = event.reads and event.reads[0].tensor == copied.source.tensor
-    if operation(need.operation).joins or copied.since != copied.position or not given:
+    places = [n for n, one in enumerate(event.reads) if one.tensor == copied.source.tensor]
+    if operation(need.operation).joins or copied.since != copied.position or not places:
         return None
     site = history.site_of(event)
-    text = copied_text(need.operation, site.expression)
+    text = operand_text(site.expression, places[0], len(event.reads))
+    if places[0] == 0:
+        text = text or copied_text(need.operation, site.expression)
     source = source_of(site.file, history.trace.sources.get(site.file, ""))
     return _code(text) if text and text not in source.imported else None
 
@@ -356,11 +371,27 @@ def _origin(history: History, copied: Copied) -> tuple[str, int]:
     return name, history.events[made].site if made >= 0 else UNKNOWN
 
 
-def _called(history: History, tensor: int) -> Segment | None:
-    """Return what the program calls a tensor; None if it was neither named nor seen to be made."""
+def _called(history: History, copied: Copied) -> Segment | None:
+    """Return what the program calls a source; None if it was neither named nor seen to be made."""
+    tensor = copied.source.tensor
     if not history.names_of(tensor) and history.made_at(tensor) == UNKNOWN:
         return None
-    return _code(history.name_of(tensor).strip("`"))
+    name = history.name_of(tensor).strip("`")
+    return None if _is_outdated(history, copied, name) else _code(name)
+
+
+def _is_numbered(history: History, copied: Copied) -> bool:
+    """Whether numbers say what is taken: how many there are may hang on a size."""
+    event = history.events[copied.position]
+    others = (one for one in event.reads if one.tensor != copied.source.tensor)
+    chosen = operation(event.operation).chooses and not (copied.any_choice or copied.equal)
+    return bool(chosen) and any(one.whole and one.dtype != "bool" for one in others)
+
+
+def _taken_whole(history: History, need: Need) -> Literal["all", "some", "none"]:
+    """Return whether the runs of a line copied all of what they copied."""
+    whole = {_is_whole(history, one) for one in need.executions}
+    return "some" if len(whole) > 1 else "all" if whole == {True} else "none"
 
 
 def _is_whole(history: History, copied: Copied) -> bool:

@@ -19,6 +19,8 @@ from tether.analysis.surroundings import WaysThere
 from tether.analysis.wording import and_more
 from tether.facts import UNKNOWN, KeptAgain, Operand
 from tether.finding import At, Bytes, Claim, Repair, Segment, Sentence, Step, Where, say
+from tether.source.array_writes import array_writes, may_have_run
+from tether.source.names import last_word
 from tether.verdicts.slow_copy.on_device import Lines
 
 AWHILE = 64
@@ -80,7 +82,8 @@ def _claim(facts: list[KeptAgain], found: list[_Keeping]) -> Claim:
 def _items(facts: list[KeptAgain]) -> str:
     count = sum(one.items for one in facts)
     if facts[0].single:
-        return f"{count:,} slices along dimension {facts[0].axis}"
+        of = f" of {facts[0].slices:,}" if len(facts) == 1 and facts[0].slices > count else ""
+        return f"{count:,}{of} slices along dimension {facts[0].axis}"
     return f"{count:,} {'tensors' if facts[0].tensors else 'arrays'}"
 
 
@@ -99,6 +102,8 @@ def _lines_of(lines: Lines, fact: KeptAgain) -> _Keeping | None:
         if lines.needless(made):
             return None
         return _made(history, fact, made)
+    if fact.single:
+        return _array_of(history, fact)
     kept = _in_text(history, fact)
     return None if kept is None else _Keeping(kept, (_keeps(kept),))
 
@@ -141,6 +146,24 @@ def _in_text(history: History, fact: KeptAgain) -> Where | None:
         return grows
     found = history.get(Holding).fillings.anywhere(fact.name)
     return found[0].site if len(found) == 1 else None
+
+
+def _array_of(history: History, fact: KeptAgain) -> _Keeping | None:
+    """Return the line that fills an array, if no other can have done so; else what makes it.
+
+    No call tells when NumPy writes, so a line is named that is the only one in the text.
+    """
+    sources, fillings = history.trace.sources, history.get(Holding).fillings
+    fills, name = fillings.anywhere(fact.name), last_word(fact.name)
+    names = [("", fact.name), *((one, name) for one in fillings.functions_of(name))]
+    writes = array_writes(sources, names)
+    ran = [one for one in writes if may_have_run(sources, one)]
+    if len(ran) == 1:
+        return _Keeping(ran[0], (Step("kept", ran[0], say("written here into what is kept")),))
+    if len(fills) != 1:
+        return None
+    site = fills[0].site
+    return _Keeping(site, (Step("made", site, say("made here, in memory of its own")),))
 
 
 # -- writes -------------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ from tether.verdicts.slow_copy.overwritten import each_run
 RUNS = 8
 """Copies that went unread, from which it is no matter of chance."""
 
+_ENGINE = ("backward", "hook")
+"""Spans of the program's own code that PyTorch calls, and whose results it takes."""
+
 FIX = "Ask first, and copy where the answer is to keep it."
 
 WITHIN = "Copy within that `if`, where its branch begins that uses the copy."
@@ -117,6 +120,8 @@ def _run(lines: Lines, copies: Sequence[Copied]) -> _Copying:
         until = math.inf if life.freed == UNKNOWN else history.position(life.freed)
         gone = max(gone, until)
         seen = life.memory != UNKNOWN or others.read(one.copy, one.position, until)
+        # The engine reads what a backward, or a hook, returns: of which runs is not recorded.
+        seen |= history.inside(history.events[one.position], *_ENGINE) != UNKNOWN
         read |= seen or reads.between(one.copy, one.position, math.inf) > 0
     return _Copying(copies, sum(nbytes(one.copy) for one in copies), read, gone)
 

@@ -156,6 +156,7 @@ class CopyNeeds:
             need.add(judge.reason(one))
         if need.needed == "no" and read:
             values = judge.values
+            need.add(values.of_list(read[0]))
             need.add(values.coincidence(read[0]) if need.count == 1 else values.of_one(read[0]))
             need.single = values.is_single(read[0])
             need.lingers = any(map(judge.writes.lingers, read))

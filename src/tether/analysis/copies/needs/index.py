@@ -13,7 +13,7 @@ from tether.analysis.copies.layouts import remapped
 from tether.analysis.copies.memory_lives import MemoryLives
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Event, Operand, Site, SiteId
+from tether.facts import SCRIPTED_MODULE, UNKNOWN, Event, Gap, Operand, Site, SiteId
 
 _BLIND = frozenset({"killed", "failed", "pytorch", "thread", "compiled", "traced", "memory"})
 """Gaps beside which memory may have been read unseen."""
@@ -26,7 +26,8 @@ def read_unseen(history: History) -> bool:
 
     Of other processes `OtherProcesses` is asked, for each memory.
     """
-    blind = any(one.code in _BLIND for one in history.trace.gaps)
+    unseen = Gap("scripted", SCRIPTED_MODULE).reason  # a function keeps nothing
+    blind = any(one.code in _BLIND or one.reason == unseen for one in history.trace.gaps)
     return blind or not (history.trace.program and history.whole)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tether.analysis.copies.already_there import AlreadyThere, Copied, may_differ
+from tether.analysis.copies.already_there import AlreadyThere, Copied, by_way, may_differ
 from tether.analysis.copies.gives_back import computes, doubt, pays
 from tether.analysis.copies.layouts import is_expanded
 from tether.analysis.copies.needs.answers import WhyNeeded
@@ -13,8 +13,14 @@ from tether.analysis.copies.needs.words import CopyQuestion
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import ALL, operation
-from tether.source.calls import fixed, lists_parts
-from tether.source.written_out import joins_as_many, joins_each, takes_the_same
+from tether.source.calls import fixed, lists_parts, repeats_once, takes_tensors_alone
+from tether.source.written_out import (
+    is_chosen,
+    joins_as_many,
+    joins_each,
+    names_its_format,
+    takes_the_same,
+)
 
 
 class DecidedByValues(CopyQuestion):
@@ -28,13 +34,23 @@ class DecidedByValues(CopyQuestion):
         made = max(self.chosen_by(copied, event), self._by_data(copied, event))
         # A mask that took everything may well be such a guard; numbers say an order.
         masked = any(one.dtype == "bool" for one in event.reads)
-        rows = operation(event.operation).rows and not self._are_rows_set(event)
-        if rows or self._is_told_numbers(event):
-            text = "the numbers that it is given may be others"
+        text = self._may_be_told_others(copied, event)
+        if text:
             return WhyNeeded("unknown", text, copied.position)
         if made < 0 or (self._index.often and not masked and self._is_repeated(copied)):
             return None
         return WhyNeeded("unknown", "what it takes hangs on the values", made)
+
+    def _may_be_told_others(self, copied: Copied, event: Event) -> str:
+        """Say which settings, or sizes, may be others in another run; "" where none is known."""
+        rows = operation(event.operation).rows and not self._are_rows_set(event)
+        if rows or self._is_told_numbers(event) or self._is_told_amounts(event):
+            return "the numbers that it is given may be others"
+        if self._goes_by_a_setting(copied):
+            return "the format that it goes through may be another"
+        if self._is_of_one_length(copied, event):
+            return "what it is given may be longer along a dimension of one"
+        return ""
 
     def _by_data(self, copied: Copied, event: Event) -> int:
         """Return a call by which data decide what is taken; -1 where a size alone does.
@@ -62,6 +78,43 @@ class DecidedByValues(CopyQuestion):
         row, text = operation(event.operation), self._history.site_of(event).expression
         alone = row.chooses and len(event.reads) == 1 and not text.endswith("]")
         return bool(alone) and (row.pools or not fixed(event.operation, text))
+
+    def _is_told_amounts(self, event: Event) -> bool:
+        """Whether a call says a dimension once by an amount that its text does not write out."""
+        if not operation(event.operation).repeats or not event.reads:
+            return False
+        text = self._history.site_of(event).expression
+        given, made = event.reads[0].shape, event.results[0].shape
+        if given == made:
+            return not fixed(event.operation, text)
+        pairs = zip(range(-1, -len(given) - 1, -1), given[::-1], made[::-1], strict=False)
+        alike = [at for at, one, other in pairs if one == other != 1]
+        return bool(alike) and not repeats_once(event.operation, text, alike)
+
+    def _goes_by_a_setting(self, copied: Copied) -> bool:
+        """Whether elements come back out of a format that the text does not name."""
+        if not by_way(self._history, copied.since, copied.position):
+            return False
+        way = self._history.events[copied.since]
+        same = any(one.dtype == way.results[0].dtype for one in way.reads)
+        return not (same or names_its_format(self._history.site_of(way).expression))
+
+    def _is_of_one_length(self, copied: Copied, event: Event) -> bool:
+        """Whether a call moves elements, or adds them up, and has one alone along a dimension.
+
+        As where a batch of one is turned round, or a sum is kept of one member of an ensemble.
+        """
+        row = operation(event.operation)
+        alone = len(event.reads) == 1 and copied.since == copied.position
+        moves = row.picks and row.notes != "padding" and not self._is_indexed(event)
+        return alone and (moves or self._is_of_many(event)) and 1 in event.reads[0].shape
+
+    def _is_indexed(self, event: Event) -> bool:
+        return self._history.site_of(event).expression.endswith("]")
+
+    def _is_of_many(self, event: Event) -> bool:
+        """Whether a call makes each element of several, as one that adds up does."""
+        return computes(event) and not operation(event.operation).pointwise
 
     def _makers(self, places: Sequence[Operand]) -> list[int]:
         """Return the calls that made numbers which choose, -1 for those not seen; no masks."""
@@ -158,16 +211,34 @@ class DecidedByValues(CopyQuestion):
         As what an adapter adds to its layer, which begins with a factor of zero; or a mask of what
         goes beyond a bound, where nothing did.
         """
+        if not self._writes_numbers_out(event):
+            return "a number that it is given may be another"
         others = [one for one in event.reads if one.tensor != copied.source.tensor]
         if len(others) == len(event.reads):
             return ""
         calls = self._calls_behind(others)
+        if any(map(self._is_of_numbers, calls)):
+            return "what else it is made of is made of numbers, which may be others"
         read = [*others, *(one for call in calls for one in call.reads)]
         if any(one.requires_grad and one.leaf for one in read):
             return "what else it is made of is computed of parameters, which may train"
         if any(map(_compares, calls)):
             return "what else it is made of hangs on a comparison, which may come out otherwise"
         return ""
+
+    def _writes_numbers_out(self, event: Event) -> bool:
+        """Whether the text of a call has all that it was given beside tensors.
+
+        What stands in a variable, or in an object, is a setting, or was computed.
+        """
+        text = "" if self._index.library else self._history.site_of(event).expression
+        return takes_tensors_alone(event.operation, text, len(event.reads))
+
+    def _is_of_numbers(self, event: Event) -> bool:
+        """Whether a call made a tensor of numbers, or of one, that its text does not write out."""
+        row = operation(event.operation)
+        given = not event.reads and (row.enters or (row.fresh and row.mixes))
+        return bool(given) and not takes_the_same(self._history.site_of(event).expression)
 
     def _calls_behind(self, given: Sequence[Operand]) -> list[Event]:
         """Return the calls by which some operands were computed, as far as it is looked back."""
@@ -204,6 +275,19 @@ class DecidedByValues(CopyQuestion):
         if joins_as_many(source, site) or (self._index.often and joins_each(source, site)):
             return None
         text = "its list had one tensor in the runs that were seen, and may have others"
+        return WhyNeeded("unknown", text, copied.position)
+
+    def of_list(self, copied: Copied) -> WhyNeeded | None:
+        """Ask of a join whether a branch decides what is in its list: another may be taken.
+
+        As of a store that hands on what comes in until it is full.
+        """
+        event, site = self._index.event(copied), self._index.line_of(copied)
+        if not operation(event.operation).joins or copied.part or self.is_single(copied):
+            return None
+        if not is_chosen(self._history.get(Surroundings).source(site.file), site):
+            return None
+        text = "which tensors its list has is decided as the program runs"
         return WhyNeeded("unknown", text, copied.position)
 
     def is_single(self, copied: Copied) -> bool:
