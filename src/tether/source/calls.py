@@ -12,7 +12,7 @@ from tether.source.syntax import expression, is_module
 def copied_text(name: str, text: str) -> str:
     """Return the text of what a call copies, as far as the call is a plain one; else "".
 
-    ``x.clone()`` and ``torch.clone(x)`` both copy ``x``.
+    ``x.clone()`` and ``torch.clone(x)`` both copy ``x``, and so does ``y.copy_(x)``.
     """
     tree = expression(text)
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Attribute, ast.Name)):
@@ -22,10 +22,12 @@ def copied_text(name: str, text: str) -> str:
     row = operation(name)
     if called != (row.typed or name):
         return ""
-    place = int(row.rows)  # of what is copied: rows stand behind their numbers
+    into = bool(row.writes and row.copies)
+    # Of what is copied: rows stand behind their numbers, and a source behind what it is put into.
+    place = int(row.rows or (into and _owner(function) is None))
     argument = tree.args[place] if len(tree.args) > place else None
     # What makes a tensor of something is no method of it, whatever torch is imported as.
-    given = row.enters or 0 in row.template or _owner(function) is None
+    given = row.enters or into or 0 in row.template or _owner(function) is None
     taken = argument if given else _owner(function)
     return ast.unparse(taken) if taken is not None else ""
 
