@@ -53,7 +53,7 @@ CASES = {
         mask = water.clone().fill_(0.5)
         print((mask * water).sum())
         """,
-        "line 7 puts other values there before anything reads `mask`, and `water` lives",
+        "line 7 writes `mask` anew before anything reads it, while `water` lives",
     ),
     "written in part": (
         """

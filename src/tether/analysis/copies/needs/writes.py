@@ -108,7 +108,7 @@ class CopyWrites(CopyQuestion):
         if others == UNKNOWN:
             return f"{text} while {source} lives"
         line = self._words.line(others, copied)
-        return f"{line} puts other values there before anything reads {name}, and {source} lives"
+        return f"{line} writes {name} anew before anything reads it, while {source} lives"
 
     def is_written(self, copied: Copied) -> bool:
         """Whether a copy is written while its source lives."""
