@@ -379,6 +379,7 @@ def all_of_them(m, opt, fixed):
     torch.tensor(torch.ones(3)); (m.weight * 2).grad; torch.ones(3, dtype=torch.complex64).float()
     torch.optim.lr_scheduler.StepLR(opt, 1).step(5); torch.ones(2, 3, 4).T
     torch.meshgrid(torch.arange(2), torch.arange(3)); m.weight.sum().backward(create_graph=True)
+    torch.Tensor([fixed, fixed])
 fixed = np.zeros(3); fixed.setflags(write=False)
 m = torch.nn.Linear(3, 3); opt = torch.optim.SGD(m.parameters(), 0.1)
 with warnings.catch_warnings(record=True) as seen:

@@ -227,6 +227,10 @@ def test_one_line(text, line):
         ("tensor", "th.tensor(array)", "array"),
         ("as_tensor", "th.as_tensor(rows[0])", "rows[0]"),
         ("new_tensor", "x.new_tensor(array)", "array"),
+        ("copy_", "kept['x'].copy_(x.data)", "x.data"),
+        ("copy_", "y.copy_(x, True)", "x"),
+        ("_foreach_copy_", "torch._foreach_copy_(kept, xs)", "xs"),
+        ("fill_", "x.fill_(0.5)", "x"),
     ],
 )
 def test_what_a_call_copies_is_its_argument_or_its_owner(operation, text, copied):

@@ -78,6 +78,7 @@ class Ties:
         """Find the ties, or take those that were `found` before."""
         self._history = history
         self._sharing = history.get(Sharing)
+        self._written: dict[frozenset[tuple[str, str]], tuple[Site, ...]] = {}
         self.found = self._all() if found is None else list(found)
 
     def _all(self) -> list[ActedTie]:
@@ -107,18 +108,12 @@ class Ties:
             since = _sites(history, act.since)
             read = events[act.read] if act.read >= 0 else None
             array = act.place.array != UNKNOWN or act.through == UNKNOWN
-            name = history.name_of(act.place.tensor)
-            if act.place.array != UNKNOWN:
-                taken = events[act.place.array]
-                sent = operation(taken.operation).leaves == "process"
-                what = "what was sent of" if sent else "an array of"
-                name = history.site_of(taken).target or f"{what} {name.strip('`')}"
             cause = (since[:1], act.place.array != UNKNOWN, act.through == UNKNOWN)
             yield (
                 cause,
                 ActedTie(
                     "array" if array else "tensor",
-                    (name,),
+                    (self._name_of(act),),
                     history.name_of(act.through) if act.through != UNKNOWN else "the array",
                     (act.place.tensor,),
                     since,
@@ -128,8 +123,34 @@ class Ties:
                     act.write,
                     1,
                     self._standing(act),
+                    self._perhaps(act) if act.through == UNKNOWN else (),
                 ),
             )
+
+    def _name_of(self, act: Act) -> str:
+        """Return what is called what shows a change: a tensor, an array of it, or what was sent."""
+        history, name = self._history, self._history.name_of(act.place.tensor)
+        if act.place.array == UNKNOWN:
+            return name
+        taken = history.events[act.place.array]
+        sent = operation(taken.operation).leaves == "process"
+        what = "what was sent of" if sent else "an array of"
+        return history.site_of(taken).target or f"{what} {name.strip('`')}"
+
+    def _perhaps(self, act: Act) -> tuple[Site, ...]:
+        """Return the statements that may have written an array that a call gave, by its variables.
+
+        Those of the function that made the call, and of those that it returned the array to.
+        """
+        if not act.since:
+            return ()
+        made = self._history.events[act.since[0]].site
+        ways = self._history.get(WaysThere).callers(made, act.since[:1])
+        sites = (self._history.site(made), *ways)
+        names = frozenset((one.function, one.target) for one in sites if one.target)
+        if names not in self._written:
+            self._written[names] = self._history.get(RewrittenArrays).written_as(names)
+        return self._written[names]
 
     def _how(self, act: Act) -> str:
         """Return the operation that wrote; "" where no call did."""

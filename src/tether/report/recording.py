@@ -17,7 +17,7 @@ from tether.analysis.gradients.cuts import Cuts
 from tether.analysis.history import History
 from tether.analysis.memory import Growing
 from tether.analysis.ties import Ties
-from tether.facts import Trace
+from tether.facts import Site, Trace
 from tether.finding import Finding
 from tether.report import kept, progress
 from tether.report.document import concise as as_lines
@@ -26,7 +26,7 @@ from tether.report.document.blocks import Block, Document
 from tether.report.document.compose import build
 from tether.report.document.findings import Findings, distinct
 from tether.report.document.grouping import in_order
-from tether.report.filters import Selection, silence
+from tether.report.filters import UNUSED_IGNORE, Selection, silence
 from tether.report.formats import github as as_github
 from tether.report.formats import json as as_json
 from tether.report.formats import sarif as as_sarif
@@ -209,9 +209,13 @@ class Recording:
     def copies(self) -> list[Copy]:
         """Every copy and conversion met, by line."""
         selection = self.selection
-        needed = {(one.site, one.operation): one[2:] for one in self._needed}
-        needed = {**needed, **self._refuted()}
-        return [row for row in copies_of(self.trace, needed) if selection.wants(row.site)]
+        rows = copies_of(self.trace, self._answers())
+        return [row for row in rows if selection.wants(row.site)]
+
+    def _answers(self) -> dict[tuple[int, str], tuple[Needed, str]]:
+        """Return which copies were needed, and why, as far as no run without them refuted it."""
+        needed = {(one.site, one.operation): (one.needed, one.reason) for one in self._needed}
+        return {**needed, **self._refuted()}
 
     def _refuted(self) -> dict[tuple[int, str], tuple[Needed, str]]:
         """Return what is known of the copies that a run without them refuted."""
@@ -249,6 +253,10 @@ class Recording:
         for name in ("gradients", "copies", "about"):
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
+        asked = {_key(one) for one in self.findings}
+        rest = [one for one in self._judged if _key(one) not in asked]
+        told = [one for one in findings if one.slug != UNUSED_IGNORE]
+        self._judged = (*told, *rest)  # so that the file says what the run says
         self.defects = list(defects)
         self.findings = FindingList(in_order(findings, len(self.trace.events)))
 
@@ -347,7 +355,8 @@ class Recording:
             ties = tuple(self.history.get(Ties).found)
             cuts = tuple(self.history.get(Cuts).found)
             growth = self.history.get(Growing).found
-            text = kept.written(Conclusions(self._judged, self._needed, ties, cuts, growth))
+            needed = tuple(NeededAt(*at, *said) for at, said in self._answers().items())
+            text = kept.written(Conclusions(self._judged, needed, ties, cuts, growth))
         save_trace(replace(self.trace, concluded=text), path)
 
     def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:
@@ -366,6 +375,11 @@ class Recording:
     def __repr__(self) -> str:
         events = self.trace.ended
         return f"<tether recording of {events:,} calls>"
+
+
+def _key(finding: Finding) -> tuple[str, str, Site]:
+    """Return what is the same in findings that a report makes one."""
+    return finding.slug, finding.subject, finding.site
 
 
 class Processes(Recording):

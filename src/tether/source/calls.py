@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from tether.operations.table import operation
+from tether.operations.table import Operation, operation
 from tether.source.syntax import expression, is_module
 
 
 def copied_text(name: str, text: str) -> str:
     """Return the text of what a call copies, as far as the call is a plain one; else "".
 
-    ``x.clone()`` and ``torch.clone(x)`` both copy ``x``.
+    ``x.clone()`` and ``torch.clone(x)`` both copy ``x``, and so does ``y.copy_(x)``.
     """
     tree = expression(text)
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Attribute, ast.Name)):
@@ -22,12 +22,19 @@ def copied_text(name: str, text: str) -> str:
     row = operation(name)
     if called != (row.typed or name):
         return ""
-    place = int(row.rows)  # of what is copied: rows stand behind their numbers
-    argument = tree.args[place] if len(tree.args) > place else None
-    # What makes a tensor of something is no method of it, whatever torch is imported as.
-    given = row.enters or 0 in row.template or _owner(function) is None
-    taken = argument if given else _owner(function)
+    taken = _copied(row, tree, _owner(function))
     return ast.unparse(taken) if taken is not None else ""
+
+
+def _copied(row: Operation, call: ast.Call, owner: ast.expr | None) -> ast.expr | None:
+    """Return what a call takes the elements from: one of its arguments, or what it is called on."""
+    into = bool(row.writes and row.copies)
+    # What makes a tensor of something is no method of it, whatever torch is imported as.
+    if owner is not None and not (row.enters or into or 0 in row.template):
+        return owner
+    # Rows stand behind their numbers, and a source behind what a function puts it into.
+    place = int(row.rows or (into and owner is None))
+    return call.args[place] if len(call.args) > place else None
 
 
 def called_by(text: str) -> str:

@@ -7,8 +7,9 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.gradients.chances import Chances
 from tether.analysis.gradients.ungraded import Missing
-from tether.analysis.history import History, common_module
+from tether.analysis.history import History, common_module, latest
 from tether.analysis.sharing.holding import Holding, first_word
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.training.frozen import (
@@ -16,10 +17,11 @@ from tether.analysis.training.frozen import (
     ended_frozen,
     flagged_in_vain,
     frozen_for_its_value,
+    switches_of,
 )
 from tether.analysis.training.kept_frozen import KeptFrozen, kept_frozen
 from tether.analysis.wording import listed
-from tether.facts import UNKNOWN
+from tether.facts import UNKNOWN, TensorId
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
 from tether.operations.table import operation
 from tether.source.names import root_of
@@ -82,10 +84,22 @@ def check(history: History) -> Iterator[Claim]:
     later = [*_frozen_later(history, frozen_at), *_taken_off(history, frozen_at)]
     held = [one for one in [*frozen, *later] if one in history.held and one not in told]
     copies = set(_written_anew(history, {*held, *frozen_at}))
-    yield from _all_held(history, held, frozen_at, copies)
+    yield from _all_held(history, held, _froze(history, held) | frozen_at, copies)
     told.update(held)
     yield from (_stays(history, one) for one in kept_frozen(history) if one.tensor not in told)
     yield from _notes(history, {one: at for one, at in frozen_at.items() if one not in copies})
+
+
+def _froze(history: History, held: list[int]) -> dict[int, int]:
+    """Return for what was frozen as its passes ran, and let go later, the call that froze it."""
+    found: dict[int, int] = {}
+    switches = switches_of(history) if held else {}
+    for tensor in held:
+        last = max(history.get(Chances).passes_of(tensor), default=UNKNOWN)
+        before = latest(switches.get(TensorId(tensor), ()), last)
+        if before >= 0 and not history.events[before].on:
+            found[tensor] = before
+    return found
 
 
 def _all_held(
@@ -298,6 +312,10 @@ _MANY = {"it": "them", "they": "they", "are": "they are"}
 _TRAIN = "Let {it} train with requires_grad_(True), or leave {it} out of the optimizer at {held}."
 _FROZEN = (", but {frozen} froze {it}: {kind} does not train {it}.", _TRAIN)
 _NEVER = (", but {they} never required grad: {kind} does not train {it}.", _TRAIN)
+_TOO_LATE = (
+    ", but {they} did not require grad when the loss was computed: {kind} does not train {it}.",
+    "Call requires_grad_(True) on {it} before the loss is computed.",
+)
 _TAKEN_OFF = (
     ", but {code} at {frozen} takes the tensor itself off the graph, and not only its result.",
     "Use detach() at {frozen}: it leaves the tensor that it is called on as it is.",
@@ -313,7 +331,7 @@ def _held(history: History, site: int, tensors: list[int], frozen_at: dict[int, 
     parts: dict[str, object] = {"kind": holder.kind, "held": At(holder.site), "frozen": At(site)}
     parts |= _MANY if len(tensors) > 1 else _ONE
     parts["code"] = Code(site)
-    why, fix = _NEVER if site == UNKNOWN else _TAKEN_OFF if taken else _FROZEN
+    why, fix = _never(history, tensors) if site == UNKNOWN else _TAKEN_OFF if taken else _FROZEN
     if meant:
         fix = "Nothing, if {are} meant to stay frozen; else call requires_grad_(True) on {it}."
     where = site if site != UNKNOWN else holder.site
@@ -335,6 +353,12 @@ def _held(history: History, site: int, tensors: list[int], frozen_at: dict[int, 
     )
 
 
+def _never(history: History, tensors: list[int]) -> tuple[str, str]:
+    """Return what to say of tensors that no line froze."""
+    required = any(map(history.get(Chances).ever_required, tensors))
+    return _TOO_LATE if required else _NEVER
+
+
 def _is_meant(history: History, site: int, tensors: list[int]) -> bool:
     """Whether a line froze some tensors, or the calls that made them say that they do not train."""
     return site != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
@@ -351,8 +375,9 @@ def _before(history: History, site: int, tensor: int) -> Iterator[Step]:
     if site != UNKNOWN:
         yield Step("frozen", site, say("it requires no grad from here on"))
     elif history.made_at(tensor) >= 0:
-        made = history.events[history.made_at(tensor)].site
-        yield Step("made", made, say("it is made here, and does not require grad"))
+        made = history.events[history.made_at(tensor)]
+        if not any(one.requires_grad for one in made.results if one.tensor == tensor):
+            yield Step("made", made.site, say("it is made here, and does not require grad"))
 
 
 def _second_names(history: History, site: int, tensor: int) -> Iterator[Step]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId
+from tether.operations.table import operation
 from tether.source.loops import comprehension_at
 from tether.store.lives import tensors_of
 from tether.store.numbers import Numbers
@@ -139,15 +140,8 @@ class IdleMemory:
         return passes.runs([one.made for one in all_], {one.made for one in idle}) >= LEAST_RUNS
 
     def _times(self, idle: list[_Left]) -> int:
-        """Count the runs of a line; those of a comprehension only where others ran in between."""
-        history = self._history
-        line = history.site_of(history.events[idle[0].made])
-        made = [one.made for one in idle]
-        if comprehension_at(history.get(Surroundings).source(line.file), line) is None:
-            return len(made)
-        between = (range(a + 1, b) for a, b in itertools.pairwise(made))
-        rows = ((history.site_of(history.events[at]).row for at in some) for some in between)
-        return 1 + sum(any(one != line.row for one in some) for some in rows)
+        """Count the runs of a line, as `runs_apart` tells them apart."""
+        return 1 + max(runs_apart(self._history, [one.made for one in idle]))
 
     def _told(
         self, event: Event, idle: list[_Left], living: dict[int, list[int]], *, more: bool
@@ -216,6 +210,29 @@ class IdleMemory:
             end = len(history.events) if fact.released < 0 else history.position(fact.released)
             if 0 <= at < len(history.events):
                 yield from ((memory(one), end) for one in history.events[at].reads)
+
+
+def runs_apart(history: History, made: Sequence[int]) -> list[int]:
+    """Return for calls of one line, in order, the number of its run in which each was made.
+
+    What a comprehension makes is made in one run, if no other line's calls lie in between. So is
+    what a library's call makes that copies a model, and with it each of its tensors once.
+    """
+    events, memory = history.events, history.flow.memory
+    event = events[made[0]]
+    line = history.site_of(event)
+    copies = bool(operation(event.operation).copies) and event.inner not in (UNKNOWN, event.site)
+    source = history.get(Surroundings).source(line.file)
+    if not copies and comprehension_at(source, line) is None:
+        return list(range(len(made)))
+    runs, seen = list[int](), set[int]()
+    for before, at in itertools.pairwise([made[0], *made]):
+        between = (history.site_of(events[one]).row for one in range(before + 1, at))
+        copied = {memory(one) for one in events[at].reads if copies}
+        anew = not seen.isdisjoint(copied) or any(row != line.row for row in between)
+        seen = copied if anew else seen | copied
+        runs.append((runs[-1] if runs else 0) + anew)
+    return runs
 
 
 class _PassesOfLines:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from functools import cached_property
 
+from tether.analysis.gradients.chances import Chances, PassesOfSteps
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.gradients.paths import Paths, follow
-from tether.analysis.history import History, latest, losses_of
-from tether.analysis.training.frozen import ended_frozen
+from tether.analysis.history import History, losses_of
 from tether.facts import UNKNOWN, Gradients, Operand, Span, TensorId
 from tether.regions import overlaps
 
@@ -40,15 +40,13 @@ class Missing:
         self.paths = [follow(history, self._followed, at) for at in self._chosen]
 
     def _is_frozen(self, tensor: int) -> bool:
-        """Whether a tensor did not require grad in the end; nothing need have read it since."""
-        operand = self._history.operand_of(tensor)
-        if operand is None or not operand.requires_grad:
-            return operand is not None
-        return tensor in self._ended_frozen
-
-    @cached_property
-    def _ended_frozen(self) -> dict[int, int]:
-        return ended_frozen(self._history)
+        """Whether a tensor did not require grad at any pass that could have given it a gradient."""
+        if self._history.operand_of(tensor) is None:
+            return False
+        chances = self._history.get(Chances)
+        if not chances.passes_of(tensor):
+            return not chances.requires_grad(tensor)
+        return not chances.had_one(tensor)
 
     def _trains_by_another(self, tensor: int) -> bool:
         """Whether another parameter, which has gradients, lies on a tensor's elements.
@@ -131,29 +129,6 @@ def representative(history: History) -> list[int]:
     for positions in list(kinds.values())[:12]:
         chosen += [positions[min(1, len(positions) - 1)], positions[-1], positions[0]]
     return list(dict.fromkeys(chosen))
-
-
-class PassesOfSteps:
-    """The last backward pass before each step: what the optimizer stepped by.
-
-    Each lies after the step before of the same optimizer, or after it was made.
-    """
-
-    def __init__(self, history: History) -> None:
-        self.lines: dict[int, set[int]] = defaultdict(set)  # optimizer -> lines of the passes
-        self.steppers: dict[int, frozenset[int]] = {}  # pass -> optimizers
-        same: dict[frozenset[int], frozenset[int]] = {}  # few differ, of however many passes
-        made = {n: history.position(one.at) for n, one in enumerate(history.trace.optimizers)}
-        for fact in history.steps:
-            if history.trace.optimizers[fact.optimizer].site == fact.site:
-                made.pop(fact.optimizer, None)  # first met as it stepped: it is older than that
-            at = history.position(fact.at)
-            backward = latest(history.backwards, at)
-            if backward >= made.get(fact.optimizer, 0):
-                self.lines[fact.optimizer].add(history.events[backward].site)
-                steppers = self.steppers.get(backward, frozenset()) | {fact.optimizer}
-                self.steppers[backward] = same.setdefault(steppers, steppers)
-            made[fact.optimizer] = at
 
 
 class Unasked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -63,7 +63,10 @@ class RewrittenArrays:
 
     def perhaps(self, holders: Iterable[Holder]) -> tuple[Site, ...]:
         """Return the statements that may have written an array, those of PyTorch's left out."""
-        names = {(one.function, one.name) for one in holders}
+        return self.written_as({(one.function, one.name) for one in holders})
+
+    def written_as(self, names: Collection[tuple[str, str]]) -> tuple[Site, ...]:
+        """Return the statements that may have written what some functions' variables have."""
         found = array_writes(self._history.trace.sources, names) if names else []
         return tuple(one for one in found if (one.file, one.line) not in self._heard)
 

@@ -69,7 +69,8 @@ def _new(replacements: Replacements, kind: type, original: Callable[..., Any]) -
 
     @functools.wraps(original)
     def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        result = original(cls, *args, **kwargs)
+        called = replacements.tape.places.called_from(here(2))  # a warning names the user's line
+        result = called(original, (cls, *args), kwargs)
         listener = replacements.listener() if cls is kind else None
         if listener is not None:
             with muted(listener):

@@ -64,7 +64,8 @@ def build(about: Findings) -> Document:
     if process.rank >= 0 and not about.processes:
         name += f" ({process.label} of {process.ranks})"
     document = Document(f"tether: {name}", [Heading(f"tether: {name}", 1)])
-    document.blocks += [*summary(about), *_verdicts(about), *details(about)]
+    document.blocks += [*summary(about, _hidden(about)), *_verdicts(about)]
+    document.blocks += details(about)
     return document
 
 
@@ -88,10 +89,10 @@ _ENDED = {
 }
 
 
-def summary(about: Findings) -> list[Block]:
-    """Say how many findings of each severity there are, and in how many calls."""
+def summary(about: Findings, hidden: int = 0) -> list[Block]:
+    """Say how many findings of each severity there are, how many are hidden, in how many calls."""
     trace = about.trace
-    blocks: list[Block] = [Paragraph(tuple(_in_a_line(about)))]
+    blocks: list[Block] = [Paragraph(tuple(_in_a_line(about, hidden)))]
     if trace.dropped:
         text = f"Only the last {counted(len(trace.events), 'call')} were kept (--limit)."
         blocks.append(Paragraph((Phrase(text, "dim"),)))
@@ -115,7 +116,7 @@ def _growth(text: str, lines: Sequence[Site], folder: str) -> Paragraph:
     return Paragraph((Phrase(text), *apart, Phrase(".")))
 
 
-def _in_a_line(about: Findings) -> list[Phrase]:
+def _in_a_line(about: Findings, hidden: int) -> list[Phrase]:
     trace = about.trace
     counts = Counter(one.severity for one in about.findings)
     phrases: list[Phrase] = []
@@ -123,7 +124,7 @@ def _in_a_line(about: Findings) -> list[Phrase]:
         if counts[severity]:
             phrases += [Phrase(counted(counts[severity], severity), severity), Phrase(", ")]
     if phrases:
-        phrases.pop()
+        phrases[-1] = Phrase(f" ({hidden} not shown)" if hidden else "", "dim")
     else:
         phrases = [Phrase("nothing to report", "good")]
     if not trace.ended:
@@ -152,24 +153,37 @@ def _unrecorded(trace: Trace) -> Iterator[Phrase]:
 
 
 def _verdicts(about: Findings) -> list[Block]:
-    numbered = list(enumerate(about.findings, start=1))
     if about.show_all:
-        return [group_block(Alike((number,)), about) for number, _ in numbered]
-    own, slight = in_full(numbered, len(about.trace.events))
+        return [group_block(Alike((number,)), about) for number, _ in _numbered(about)]
+    groups, counted_alone = _apart(about)
+    blocks: list[Block] = [group_block(one, about) for one in groups]
+    blocks += (_left_out(text, some) for text, some in counted_alone)
+    return blocks
+
+
+def _numbered(about: Findings) -> list[tuple[int, Finding]]:
+    return list(enumerate(about.findings, start=1))
+
+
+def _hidden(about: Findings) -> int:
+    """Count the findings of which the report only says how many there are."""
+    return 0 if about.show_all else sum(len(some) for _, some in _apart(about)[1])
+
+
+def _apart(about: Findings) -> tuple[list[Alike], list[tuple[str, Sequence[Finding]]]]:
+    """Return the causes that are told, and the findings that are only counted, with the words."""
+    own, slight = in_full(_numbered(about), len(about.trace.events))
     groups = grouped(own)
-    blocks: list[Block] = [group_block(one, about) for one in groups[:MANY_FINDINGS]]
     left = [about.findings[n - 1] for one in groups[MANY_FINDINGS:] for n in one.numbers]
+    some: list[tuple[str, Sequence[Finding]]] = []
     if left:
-        blocks.append(_left_out(f"... and {counted(len(left), 'more finding')}", left))
-    for some in slight:
-        text = f"{counted(len(some.findings), 'note')} {some.text}"
-        blocks.append(_left_out(text, some.findings))
+        some.append((f"... and {counted(len(left), 'more finding')}", left))
+    some += ((f"{counted(len(one.findings), 'note')} {one.text}", one.findings) for one in slight)
     libraries = [one for one in about.findings if one.library]
     if libraries:
         packages = ", ".join(dict.fromkeys(one.library for one in libraries))
-        text = f"{counted(len(libraries), 'note')} on the code of {packages}"
-        blocks.append(_left_out(text, libraries))
-    return blocks
+        some.append((f"{counted(len(libraries), 'note')} on the code of {packages}", libraries))
+    return groups[:MANY_FINDINGS], some
 
 
 def _left_out(text: str, findings: Sequence[Finding]) -> Paragraph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
@@ -36,8 +37,8 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
     """Return a row for each parameter that an optimizer holds or backward gave a gradient, by name.
 
     Judged where the optimizer was about to step, since many programs clear gradients at the end;
-    what had none there, after each backward pass. Without an optimizer, all that the program
-    trains.
+    what had none there, after each backward pass, and by what `autograd.grad` returned for it,
+    unless a finding tells why it had none. Without an optimizer, all that the program trains.
     """
     trace = history.trace
     trained = any(one.moment in ("step", "backward") for one in trace.gradients)
@@ -47,7 +48,7 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
     training = history.get(Training)
     numbered = [(n, one) for n, one in enumerate(findings) if one.slug not in _OF_COST]
     why = {tensor: n for n, one in reversed(numbered) for tensor in one.tensors}
-    seen = _statuses(history, names)
+    seen = _statuses(history, names, why.keys())
     rows = [
         Gradient(
             names.get(tensor, f"parameter {tensor}"),
@@ -65,7 +66,9 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
     return rows
 
 
-def _statuses(history: History, names: Mapping[int, str]) -> dict[int, Counter[str]]:
+def _statuses(
+    history: History, names: Mapping[int, str], told: AbstractSet[int]
+) -> dict[int, Counter[str]]:
     """Return what the gradient of each parameter was seen to be, and how often."""
     looks, held = history.trace.gradients, history.held
     given = _seen(looks, "backward")
@@ -74,6 +77,10 @@ def _statuses(history: History, names: Mapping[int, str]) -> dict[int, Counter[s
     for tensor in _parameters(history, names) & given.keys():
         if _status(seen.get(tensor, ())) == "none" != _status(given[tensor]):
             seen[tensor] = given[tensor]
+    asked = _seen(looks, "asked")
+    for tensor in (seen.keys() | _parameters(history, names)) & asked.keys() - told:
+        if _status(seen.get(tensor, ())) == "none" != _status(asked[tensor]):
+            seen[tensor] = asked[tensor]
     return {
         tensor: statuses
         for tensor, statuses in seen.items()

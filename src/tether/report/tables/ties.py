@@ -105,10 +105,11 @@ def _line(site: Site, home: str) -> str:
 def block(found: Sequence[TieRow], folder: str, most: int | None = MANY_TIES) -> list[Block]:
     """Return the part of a report that lists the ties that no finding speaks of.
 
-    At most so many, those that look least meant; None: all.
+    At most so many, those that look least meant, and of which a line is known that wrote; None:
+    all.
     """
     untold = [one.tie for one in found if one.finding is None]
-    own = [one for one in untold if most is None or not one.standing.plain]
+    own = [one for one in untold if most is None or _tells_something(one)]
     if not own:
         return []
     columns = (
@@ -123,6 +124,11 @@ def block(found: Sequence[TieRow], folder: str, most: int | None = MANY_TIES) ->
         Paragraph((Phrase(text, "dim"),)),
         Table(columns, cells, left, "more; --show-all lists them" if left else ""),
     ]
+
+
+def _tells_something(tie: ActedTie) -> bool:
+    """Whether a tie is no plain one, and the line that wrote is known, or may be."""
+    return not tie.standing.plain and bool(tie.writes or tie.perhaps)
 
 
 def _cells(tie: ActedTie, folder: str) -> tuple[Phrase, ...]:

@@ -16,6 +16,7 @@ from tether.analysis.training.no_longer import NoLonger, OutOfUse
 from tether.facts import UNKNOWN, Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, named, say
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.gradient_unused.left_out import LeftOut, left_out
 from tether.verdicts.gradient_unused.uses import MOST_LINES, Uses, last_use
 
 PAGE = """
@@ -33,9 +34,10 @@ loss ignores, or a backward pass that never ran.
 ## Known problems
 Many models have such parameters by design: a pooler that a head does not use, dropped layers,
 experts that were not chosen in these steps. A module of a library that was never called is
-therefore only a note. So is one that a switch to evaluation mode took out of the loss, unless the
-model was evaluated without a graph, and without the parameter, and the same line switches again
-after more steps: then the program takes it to be in training mode there.
+therefore only a note, and so are several modules of a list of which others trained. So is one that
+a switch to evaluation mode took out of the loss, unless the model was evaluated without a graph,
+and without the parameter, and the same line switches again after more steps: then the program takes
+it to be in training mode there.
 
 ## Example
 ```python
@@ -61,7 +63,11 @@ def check(history: History) -> Iterator[Claim]:
         and not found.reaching(tensor)
         and _had_a_chance(history, tensor)
     ]
-    for modules in _by_cause(history, _by_module(history, unused)):
+    chosen = list(left_out(history, unused))
+    yield from (_not_chosen(history, one) for one in chosen)
+    told = {tensor for one in chosen for tensor in one.tensors}
+    rest = [tensor for tensor in unused if tensor not in told]
+    for modules in _by_cause(history, _by_module(history, rest)):
         yield _claim(history, modules)
     for ceased in history.get(OutOfUse).found:
         yield _ceased(history, ceased)
@@ -162,6 +168,32 @@ def _claim(history: History, modules: dict[str, list[int]]) -> Claim:
     )  # fmt: skip
 
 
+def _not_chosen(history: History, found: LeftOut) -> Claim:
+    """Tell of a list of modules of which the steps used some: which ones may well be a choice."""
+    tensors, parts = found.tensors, {"n": found.modules, "all": found.of, "of": named(found.name)}
+    made, held = _made(history, tensors), _held_at(history, tensors[0])
+    return Claim(
+        tensors=tuple(tensors),
+        cause=("not chosen", found.name),
+        site=made if made != UNKNOWN else held,
+        operation="getitem",
+        severity="note",
+        message=say("{n} of the {all} modules in {of} got no gradient {when}: {how}.",
+                    when=in_how_many(history, tensors[0]),
+                    how=_how(history, tensors, several=True), **parts),
+        story=(
+            *([Step("made", made, say("they are made here"))] if made != UNKNOWN else []),
+            Step("held", held, say("the optimizer is made here and holds them")),
+            Step("loss", history.events[history.backwards[-1]].site,
+                 say("this loss does not depend on them")),
+            *_used_at(history, tensors),
+        ),
+        repair=Repair(say("Nothing, if other steps choose them; else use them on the way to the"
+                          " loss, or leave them out of the optimizer ({held}).", held=At(held))),
+        count=0,
+    )  # fmt: skip
+
+
 def _held_at(history: History, tensor: int) -> SiteId:
     """Return the line that made an optimizer which holds a tensor; UNKNOWN: none does."""
     holders = (one.site for one in history.trace.optimizers if tensor in one.tensors)
@@ -212,11 +244,8 @@ def _around(history: History, module: str, tensors: list[int], made: Site) -> It
     around, uses = history.get(Surroundings), history.get(Uses)
     backward = history.backwards[-1]
     yield Step("loss", history.events[backward].site, say("this loss does not depend on it"))
-    used = dict.fromkeys(line for tensor in tensors for line in uses.lines(tensor))
-    for line in list(used)[:MOST_LINES]:
-        yield Step("read", line, say("its values are used here"))
-        if _calls_of(history, line) < len(history.backwards):  # nothing decides what always runs
-            yield from around.deciding(line)
+    used = list(_used_at(history, tensors))
+    yield from used
     yield from _ended(history, tensors[0])
     kept = uses.kept(tensors[0])
     if not used and kept != UNKNOWN:
@@ -224,6 +253,16 @@ def _around(history: History, module: str, tensors: list[int], made: Site) -> It
     if not used and history.facts_of_name(tensors[0]) is not None:
         yield from around.mentioned(made, module)
     yield from islice(around.loss(backward), 1 if used else None)
+
+
+def _used_at(history: History, tensors: list[int]) -> Iterator[Step]:
+    """Yield the first lines that compute with some tensors, and what decides whether they run."""
+    uses = history.get(Uses)
+    used = dict.fromkeys(line for tensor in tensors for line in uses.lines(tensor))
+    for line in list(used)[:MOST_LINES]:
+        yield Step("read", line, say("its values are used here"))
+        if _calls_of(history, line) < len(history.backwards):  # nothing decides what always runs
+            yield from history.get(Surroundings).deciding(line)
 
 
 def _calls_of(history: History, line: Site) -> int:

@@ -15,13 +15,13 @@ import numpy as np
 from tether.analysis.copies.already_there import Copied, nbytes
 from tether.analysis.copies.needs import Need, needs, read_unseen
 from tether.analysis.copies.other_processes import OtherProcesses
+from tether.analysis.copies.replaced import fate_of
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import Spared, operation
 from tether.regions import may_overlap
 from tether.verdicts.slow_copy.on_device import LARGE, NODE, STEPS, Lines, Slow
-from tether.verdicts.slow_copy.replaced import fate_of
 
 DEEP = "__deepcopy__"
 

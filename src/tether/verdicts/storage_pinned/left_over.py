@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tether.analysis.copies.idle import Idle, IdleMemory
+from tether.analysis.copies.idle import Idle, IdleMemory, runs_apart
 from tether.analysis.copies.totals import UnusedTotals
 from tether.analysis.gradients.graph import graph_of
 from tether.analysis.history import History
@@ -14,7 +14,7 @@ from tether.analysis.sharing.fillings import growth_of
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.surroundings import at_line
 from tether.analysis.wording import listed
-from tether.facts import CACHE, Site
+from tether.facts import CACHE, UNKNOWN, Site
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
 from tether.source.names import common_place, root_of
 
@@ -47,10 +47,31 @@ def _left_over(history: History, told: set[int]) -> Iterator[tuple[tuple[str, ..
     for idle in (one for one in history.get(IdleMemory).all if one.more and not one.graph):
         tensors = _results(history, idle.kept)  # none: what is no tensor holds it
         named = [one for one in tensors if history.names_of(one) and one not in told]
-        names = _holders_of(history, named, tensors)
+        holds = _holds_several_runs(history, idle, named)
+        names = _holders_of(history, named, tensors) if holds else ()
         apart = names or saved.isdisjoint(_memories(history, idle.kept))
         if tensors and apart and told.isdisjoint(tensors):
             yield names, _LeftOver(idle, named or tensors[-1:])
+
+
+def _holds_several_runs(history: History, idle: Idle, named: list[int]) -> bool:
+    """Whether names hold what several runs of a line left, where several runs left it.
+
+    A name that was found for two tensors held one after the other, and never both: what a variable
+    had before may live on in a ring of objects that Python's collector has not come to.
+    """
+    runs = runs_apart(history, idle.made)
+    if len(set(runs)) in (1, len(runs)):
+        return True  # of each run one: what is named was left by as many
+    run_of = {
+        memory: run
+        for at, run in zip(idle.made, runs, strict=True)
+        for memory in _memories(history, [at])
+    }
+    shown = ((one, history.operand_of(one)) for one in named)
+    of = {run_of.get(history.flow.memory(shows), UNKNOWN) for _, shows in shown if shows}
+    names = Counter(history.name_of(one) for one in named)
+    return len(of) > 1 and max(names.values()) == 1
 
 
 def _holders_of(history: History, named: list[int], tensors: list[int]) -> tuple[str, ...]:

@@ -38,13 +38,15 @@ class CopyWords:
         event, site = self._index.event(copied), self._index.line_of(copied)
         named = self._index.library or own_line(self._history, event)
         text = copied_text(event.operation, site.expression) if named else ""
-        return f"`{text}`" if text else self.name(copied.source, "its source")
+        found = f"`{text}`" if text else self.name(copied.source, "its source")
+        return "its source" if found == self.name(copied.copy) else found  # x = x.clone()
 
     def written(self, copied: Copied, written: Operand | None) -> str:
         """Return the name of the source, or that by which it was written: a state dict has many."""
         called = self._history.names_of
         if written is not None and not called(copied.source.tensor) and called(written.tensor):
-            return self.name(written)
+            found = self.name(written)
+            return "its source" if found == self.name(copied.copy) else found
         return self.source(copied)
 
     def name(self, operand: Operand, otherwise: str = "the copy") -> str:

@@ -10,6 +10,7 @@ from tether.analysis.copies.lingering import Lingering
 from tether.analysis.copies.memory_lives import MAY, MemoryWrite
 from tether.analysis.copies.needs.answers import WhyNeeded
 from tether.analysis.copies.needs.words import CopyQuestion
+from tether.analysis.copies.replaced import fate_of
 from tether.analysis.copies.sparse_changes import SparseChanges
 from tether.facts import UNKNOWN
 from tether.operations.table import operation
@@ -94,12 +95,20 @@ class CopyWrites(CopyQuestion):
         if not doubled and self.replaces_source(copied):
             return None
         for write in self._lives.written(copy, copied.position, until):
-            text = f"{self._words.line(write.at, copied)} {write.verb} {self._words.name(copy)}"
-            why = "of which several elements would be one" if doubled else ""
-            return WhyNeeded(
-                "yes", f"{text} {why or f'while {self._words.source(copied)} lives'}", write.at
-            )
+            return WhyNeeded("yes", self._told(copied, write, doubled=doubled), write.at)
         return None
+
+    def _told(self, copied: Copied, write: MemoryWrite, *, doubled: bool) -> str:
+        """Say why a copy that was written was needed: for its memory, or for its values as well."""
+        name, source = self._words.name(copied.copy), self._words.source(copied)
+        text = f"{self._words.line(write.at, copied)} {write.verb} {name}"
+        if doubled:
+            return f"{text} of which several elements would be one"
+        others = fate_of(self._history, copied, drawn=True).at
+        if others == UNKNOWN:
+            return f"{text} while {source} lives"
+        line = self._words.line(others, copied)
+        return f"{line} writes {name} anew before anything reads it, while {source} lives"
 
     def is_written(self, copied: Copied) -> bool:
         """Whether a copy is written while its source lives."""
