@@ -14,6 +14,7 @@ from tether.verdicts.gradient_lost import (
     drawn_apart,
     flat,
     incoming,
+    incoming_unread,
     own_backward,
     straight_through,
     taken_from_itself,
@@ -50,7 +51,9 @@ of the loss that uses them leads back to what the distribution was computed from
 do. Or a module has a method `backward` of its own, by which gradients were to be computed: PyTorch
 never calls it. Or a collective of `torch.distributed` writes the total of all processes into a
 value with a graph, and the loss is not linear in it: of the losses of the other processes nothing
-comes back. Or a value is added and taken away again, as a straight-through estimator does it, and
+comes back. Or the backward of an
+`autograd.Function` reads the gradients of some of its outputs alone, though the loss uses all. Or a
+value is added and taken away again, as a straight-through estimator does it, and
 no gradient comes back to it: `x + (y - x)` with the graph of the difference, or cut as a whole.
 
 ## Why it matters
@@ -87,6 +90,7 @@ It changes what is trained: never applied by itself.
 DETECTORS = (
     terms, flat, taken_from_itself, cut_runs, derivatives, cancelled_terms, incoming, vain_terms,
     drawn_apart, own_backward, totals_of_all, straight_through,
+    incoming_unread,
 )  # fmt: skip
 
 

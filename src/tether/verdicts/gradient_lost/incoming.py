@@ -48,7 +48,7 @@ def incoming_ignored(history: History) -> Iterator[Ignored]:
         if len(told) < LEAST:
             told, numbers = facts, _numbers_apart(history, facts)
         if (numbers or told is not facts) and all(_ignores(history, one) for one in facts):
-            makers = [one for one in _calls(history, told[-1]) if _makes(one, told[-1])]
+            makers = [one for one in calls_of(history, told[-1]) if _makes(one, told[-1])]
             yield Ignored(told[-1], len(facts), makers[-1].site, numbers)
 
 
@@ -73,7 +73,8 @@ def _alike(history: History, one: FunctionPass, other: FunctionPass) -> bool:
     return len(passes) == len(shapes) == 1
 
 
-def _calls(history: History, fact: FunctionPass) -> list[Event]:
+def calls_of(history: History, fact: FunctionPass) -> list[Event]:
+    """Return the calls of a run of a backward."""
     first, last = (history.trace.first_after(at) for at in (fact.at, fact.until))
     return list(history.events[first:last])
 
@@ -87,7 +88,7 @@ def _ignores(history: History, fact: FunctionPass) -> bool:
     """Whether nothing of what a run was given came into what it returned, as far as is heard."""
     given = {int(one) for one in fact.memories[: len(fact.given)]}
     made, lost = set[int](), set(given)  # of other values; of those, or of values that are unknown
-    for event in _calls(history, fact):
+    for event in calls_of(history, fact):
         read = {int(event.reads[at].storage) for at in values_read(event)}
         if _is_unheard(event) and read & lost:
             return False
