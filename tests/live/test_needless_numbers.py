@@ -50,6 +50,11 @@ COMPUTED = {
         y = sound * torch.full((8000,), mixer.gain)  #? unknown made of numbers
         print((y @ taps).sum())
         """,
+    "gains that are a parameter, and not trained": """
+        gains = torch.nn.ParameterList([torch.ones(8000)]).requires_grad_(False)
+        y = sound * gains[0]  #? unknown a parameter or a buffer
+        print((y @ taps).sum())
+        """,
     "gains that are ones": """
         y = sound * torch.ones(8000)  #? no
         print((y @ taps).sum())

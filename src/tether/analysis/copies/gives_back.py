@@ -50,6 +50,10 @@ def doubt(history: History, event: Event, source: Operand) -> str:
     """Say why a call that computes may give other values, or gradients; "" where it may not."""
     if not computes(event):
         return ""
+    if any(
+        _is_of_a_module(history, one.tensor) for one in event.reads if one.tensor != source.tensor
+    ):
+        return "what it gives hangs on the values of a parameter or a buffer"
     graph = event.results[0].requires_grad
     given = [n for n, one in enumerate(event.reads) if one.tensor == source.tensor]
     if not given:
@@ -60,6 +64,12 @@ def doubt(history: History, event: Event, source: Operand) -> str:
         return "what it gives hangs on the values"
     rounds = event.kind >= 0 and history.trace.kinds[event.kind].rounds
     return "it may give another gradient" if graph and (rounds or not row.pointwise) else ""
+
+
+def _is_of_a_module(history: History, tensor: int) -> bool:
+    """Whether a tensor is a parameter or a buffer, which may be trained or loaded."""
+    name = history.facts_of_name(tensor)
+    return history.is_parameter(tensor) or (name is not None and bool(name.module))
 
 
 def _twice(history: History, event: Event) -> bool:
