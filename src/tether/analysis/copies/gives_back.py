@@ -50,9 +50,7 @@ def doubt(history: History, event: Event, source: Operand) -> str:
     """Say why a call that computes may give other values, or gradients; "" where it may not."""
     if not computes(event):
         return ""
-    if any(
-        _is_of_a_module(history, one.tensor) for one in event.reads if one.tensor != source.tensor
-    ):
+    if _with_one_of_a_module(history, event, source):
         return "what it gives hangs on the values of a parameter or a buffer"
     graph = event.results[0].requires_grad
     given = [n for n, one in enumerate(event.reads) if one.tensor == source.tensor]
@@ -66,10 +64,11 @@ def doubt(history: History, event: Event, source: Operand) -> str:
     return "it may give another gradient" if graph and (rounds or not row.pointwise) else ""
 
 
-def _is_of_a_module(history: History, tensor: int) -> bool:
-    """Whether a tensor is a parameter or a buffer, which may be trained or loaded."""
-    name = history.facts_of_name(tensor)
-    return history.is_parameter(tensor) or (name is not None and bool(name.module))
+def _with_one_of_a_module(history: History, event: Event, source: Operand) -> bool:
+    """Whether a call computes with a parameter or a buffer, which may be trained or loaded."""
+    others = [one.tensor for one in event.reads if one.tensor != source.tensor]
+    names = map(history.facts_of_name, others)
+    return any(map(history.is_parameter, others)) or any(one and one.module for one in names)
 
 
 def _twice(history: History, event: Event) -> bool:
