@@ -56,12 +56,16 @@ def doubt(history: History, event: Event, source: Operand) -> str:
     given = [n for n, one in enumerate(event.reads) if one.tensor == source.tensor]
     if not given:
         return "the calls that lead back have gradients" if graph else ""
-    row = operation(event.operation)
-    linear = len(given) == 1 and given[0] in row.linear
+    linear = len(given) == 1 and given[0] in operation(event.operation).linear
     if not (linear or _twice(history, event)):
         return "what it gives hangs on the values"
+    return "it may give another gradient" if graph and not _grades_alike(history, event) else ""
+
+
+def _grades_alike(history: History, event: Event) -> bool:
+    """Whether each element's gradient goes to the element that it is made of, not rounded."""
     rounds = event.kind >= 0 and history.trace.kinds[event.kind].rounds
-    return "it may give another gradient" if graph and (rounds or not row.pointwise) else ""
+    return bool(operation(event.operation).pointwise and not rounds)
 
 
 def _with_one_of_a_module(history: History, event: Event, source: Operand) -> bool:
