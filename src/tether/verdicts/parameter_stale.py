@@ -25,7 +25,8 @@ The optimizer and the model hold different tensors. Either the optimizer steps a
 model has replaced, or it steps one model while the loss is computed with its twin (a deepcopy), or
 a parameter of the model gets gradients and no optimizer holds it, since it was made after the
 optimizer, stands where `parameters()` does not look (a plain Python list), is a plain tensor, or is
-made anew at each call.
+made anew at each call. Or the optimizer steps what a new parameter was made of, which no optimizer
+holds: a weight norm that is taken out of a model in the midst of its training.
 
 ## Why it matters
 Everything runs without an error, and the part concerned never trains.
@@ -73,6 +74,12 @@ def _replaced(history: History, found: Misplaced, one: Replaced) -> Claim:
         " tensor, made at {made}."
     )
     fix, cause = "Make the optimizer ({held}) after {made}.", (made, module)
+    if not one.name:
+        message = (
+            "{kind} steps {subject}, which got no gradient {when}: the model computes with {new}"
+            " since, which was made of its values at {made}, and which no optimizer holds."
+        )
+        fix = "Make the optimizer ({held}) anew after {made}, or change a copy of the model there."
     if one.twin:
         message = (
             "{kind} steps {subject}, which got no gradient {when}: the loss is computed with {new},"
@@ -86,7 +93,7 @@ def _replaced(history: History, found: Misplaced, one: Replaced) -> Claim:
         cause=(bool(one.twin), *cause),
         site=holder.site if one.twin or made == UNKNOWN else made,
         operation="Parameter",
-        subject=one.name,
+        subject=one.name or history.name_of(one.tensor),
         message=say(
             message,
             when=_when(history, one), name=one.name, new=Tensor(one.new), **parts,

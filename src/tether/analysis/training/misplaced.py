@@ -26,7 +26,7 @@ class Replaced(NamedTuple):
 
     tensor: int
     new: int
-    name: str  # that both bore
+    name: str  # that both bore; "": the new one was made of its values
     twin: str = ""  # the model of the same make that the loss is computed with, if it is that
     since: int = 0  # steps, up to the last, without a gradient; 0: it had none at any step
 
@@ -45,7 +45,9 @@ class Misplaced:
     def __init__(self, history: History) -> None:
         self._history = history
         self._free = sorted(history.had_gradient - history.held)  # trains, and nothing steps it
-        self.replaced = [*self._replaced(), *self._replaced_later(), *self._twins()]
+        self.replaced = [
+            *self._replaced(), *self._replaced_later(), *self._made_of_old(), *self._twins()
+        ]  # fmt: skip
         self.unheld = list(self._unheld()) if history.steps else []
         self.sites = {one.site for one in self.unheld}
 
@@ -103,6 +105,33 @@ class Misplaced:
                 if others and steps.since > 1 and self._goes_on(others[-1], steps):
                     yield Replaced(tensor, others[-1], name, since=steps.since)
                     break
+
+    def _made_of_old(self) -> Iterator[Replaced]:
+        """Yield tensors that trained until a parameter was made of their values, and is used since.
+
+        As where a norm of the weights is taken out of a model whose training goes on.
+        """
+        history, made = self._history, self._made_unheld
+        for tensor, steps in ceased(history) if made else ():
+            for at, new, behind in made:
+                if steps.since > 1 and steps.last < at < steps.first and tensor in behind:
+                    yield Replaced(tensor, new, "", since=steps.since)
+                    break
+
+    @cached_property
+    def _made_unheld(self) -> list[tuple[int, int, set[int]]]:
+        """Tensors of modules that no optimizer holds, made after a step: when, and made of what."""
+        history, found = self._history, list[tuple[int, int, set[int]]]()
+        first = min((history.position(one.at) for one in history.steps), default=0)
+        placed = {int(fact.tensor) for fact in history.trace.names if fact.module}
+        for tensor in sorted(placed & self._read - history.held):
+            at = history.made_at(tensor)
+            if at > first:
+                calls = (history.events[one] for one in (at, *history.flow.behind(at, MOST_BACK)))
+                found.append(
+                    (at, tensor, {int(one.tensor) for call in calls for one in call.reads})
+                )
+        return found
 
     def _goes_on(self, new: int, steps: LastSteps) -> bool:
         """Whether a tensor was made after some steps and got gradients in each pass since."""
