@@ -108,6 +108,14 @@ for round in range(6):
         fit(opt, 2)
     nets[round % 3].load_state_dict(nets[(round + 1) % 3].state_dict())
 """,
+    "a few weights for each task are pruned": """\
+opt = torch.optim.SGD(net.parameters(), .1)
+for column in range(3):
+    with torch.no_grad():
+        net.weight.t()[column].zero_()
+    fit(opt)
+    print(net(torch.ones(1, 4)).item())
+""",
     "reset at the end of each task": """\
 for task in range(4):
     opt = torch.optim.SGD(net.parameters(), .1)

@@ -89,6 +89,40 @@ def stretched(curve):
 
 print(stretched(torch.linspace(2, 5, 8) ** 2).sum())
 """,
+    "halves of a frame that an object keeps, to fill it by them": """\
+class Frames:
+    def __init__(self):
+        self.frame = torch.zeros(8)
+        self.older, self.newer = self.frame[:4], self.frame[4:]
+
+    def push(self, block):
+        self.older.copy_(self.newer)
+        self.newer.copy_(block)
+        return self.frame.norm()
+
+
+frames = Frames()
+for block in torch.randn(3, 4):
+    print(frames.push(block))
+""",
+    "columns of a weight that is trained, to look at": """\
+class Watch:
+    def __init__(self, layer):
+        self.columns = layer.weight.detach().t()
+
+    def norms(self):
+        return self.columns.norm(dim=1)
+
+
+layer = nn.Linear(4, 3)
+watch, opt = Watch(layer), torch.optim.SGD(layer.parameters(), lr=0.1)
+print(watch.norms())
+for x in torch.randn(3, 5, 4):
+    opt.zero_grad()
+    layer(x).pow(2).sum().backward()
+    opt.step()
+    print(watch.norms())
+""",
     "a start of which a copy is optimized": """\
 start = torch.randn(5)
 point = torch.autograd.Variable(start.clone(), requires_grad=True)

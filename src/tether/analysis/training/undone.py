@@ -6,6 +6,7 @@ text around the line, or around the nearest line that called its function.
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -81,7 +82,12 @@ class Undone:
         for place in np.flatnonzero(others[:-1] & others[1:]).tolist():
             over, at = writes[place : place + 2]
             last = place + 2 == len(writes) or not others[place + 2]
-            if last and since < over and self._replaces(over) and self._replaces(at):
+            if (
+                last
+                and since < over
+                and self._replaces(over, operand)
+                and self._replaces(at, operand)
+            ):
                 taken = self._taken(at, operand, over)
                 if taken != UNKNOWN:
                     yield over, taken, at
@@ -111,7 +117,8 @@ class Undone:
         steps, operand = self._history.steps_of(tensor), self._history.operand_of(tensor)
         if len(steps) < 2 or operand is None:
             return None
-        writes = [at for at in self._besides_steps(operand, steps[0]) if self._replaces(at)]
+        writes = self._besides_steps(operand, steps[0])
+        writes = [at for at in writes if self._replaces(at, operand)]
         lost = self._lost(operand, writes, steps)
         between = {bisect_left(steps, at) for at in lost}
         if len(between) < 2 or self._comes_from(tensor, lost[-1], steps[0]):
@@ -131,11 +138,14 @@ class Undone:
         writes = self._history.written(operand, self._steps)
         return writes[bisect_right(writes, since) :]
 
-    def _replaces(self, at: int) -> bool:
-        """Whether a call puts other values in the place of all that were there."""
-        if self._steps[at] or not operation(self._events[at].operation).overwrites:
+    def _replaces(self, at: int, operand: Operand) -> bool:
+        """Whether a call puts other values in the place of all that were there, not of a part."""
+        event, memory = self._events[at], self._history.flow.memory
+        if self._steps[at] or not operation(event.operation).overwrites:
             return False
-        return not onto_itself(self._history, at)
+        written = (math.prod(one.shape) for one in event.writes if memory(one) == memory(operand))
+        whole = max(written, default=0) >= math.prod(operand.shape)
+        return whole and not onto_itself(self._history, at)
 
     def _lost(self, operand: Operand, writes: Sequence[int], steps: Sequence[int]) -> list[int]:
         """Return the writes that are no resets; after the last step, those of no line of resets."""

@@ -29,7 +29,7 @@ def views_that_follow(history: History) -> Iterator[Claim]:
     """
     told = set[Site]()
     for tie in history.get(Ties).found:
-        view = tie.kind == "tensor" and _is_a_window(tie)
+        view = tie.kind == "tensor" and _is_a_window(history, tie)
         looked_at = view and not tie.standing.plain and tie.since and tie.writes and tie.reads
         if looked_at and told.isdisjoint(tie.writes):
             write = _told_write(history, tie)
@@ -39,10 +39,19 @@ def views_that_follow(history: History) -> Iterator[Claim]:
             told.update(tie.writes)
 
 
-def _is_a_window(tie: ActedTie) -> bool:
-    """Whether a tensor is a view, or what an optimizer trains on memory that was detached."""
-    reason = tie.standing.reason
-    return reason is TieReason.VIEW or (reason is TieReason.COPY and tie.operation == "step")
+def _is_a_window(history: History, tie: ActedTie) -> bool:
+    """Whether a tensor is a view, or what an optimizer trains on memory that was detached.
+
+    Not where an object keeps a window of its own tensor, and writes that by it.
+    """
+    chain, writes = history.get(Sharing).chain, history.events[tie.write].writes
+    behind = {link.source for one in writes for link in chain(one.tensor)}
+    through = not behind.isdisjoint(tie.tensors)  # what was written was taken of what shows it
+    if tie.standing.reason is TieReason.COPY:
+        return through and tie.operation == "step"
+    own, _, attribute = tie.through.rpartition(".")
+    kept = attribute and own and any(one.rpartition(".")[0] == own for one in tie.shows)
+    return tie.standing.reason is TieReason.VIEW and not (through and kept)
 
 
 def _told_write(history: History, tie: ActedTie) -> int:
