@@ -112,7 +112,7 @@ for round in range(6):
 opt = torch.optim.SGD(net.parameters(), .1)
 for column in range(3):
     with torch.no_grad():
-        net.weight.t()[column].zero_()
+        net[0].weight.t()[column].zero_()
     fit(opt)
     print(net(torch.ones(1, 4)).item())
 """,
