@@ -10,11 +10,15 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections import defaultdict
+from functools import cached_property
+
+import numpy as np
 
 from tether.analysis.history import History, latest
 from tether.analysis.training.frozen import SWITCHES
-from tether.facts import GRAD_ON, Event
+from tether.facts import GRAD_ON, ON, Event
 from tether.operations.table import operation
+from tether.store.numbers import Numbers
 
 LAST = sys.maxsize
 
@@ -48,17 +52,18 @@ class Chances:
     def __init__(self, history: History) -> None:
         self._history = history
         self._steppers = history.get(PassesOfSteps).steppers
-        self._known: dict[int, list[int]] = {}
+        self._known: dict[int, tuple[Numbers, Numbers]] = {}
 
     def had_one(self, tensor: int) -> bool:
         """Whether a tensor required grad throughout what led to a pass that its steps came after.
 
         Of one that no optimizer's step asked for, whether it did at any pass that finished.
         """
-        return any(
-            self.requires_grad(tensor, at) and not self._used_frozen(tensor, at)
-            for at in self.passes_of(tensor)
-        )
+        calls, required = self._shown(tensor)
+        passes = np.array(self.passes_of(tensor), np.int64)
+        before = np.maximum(np.searchsorted(calls, passes, "right") - 1, 0)
+        chances = passes[required[before]] if len(calls) else passes[:0]
+        return any(not self._used_frozen(tensor, at) for at in chances.tolist())
 
     def passes_of(self, tensor: int) -> list[int]:
         """Return the passes whose gradients the steps of a tensor's optimizers used."""
@@ -69,38 +74,46 @@ class Chances:
 
     def requires_grad(self, tensor: int, at: int = LAST) -> bool:
         """Whether a tensor required grad at a call, or in the end: as the one before left it."""
-        touched = self._touched(tensor)
-        before = bisect_right(touched, at)
-        if not before:
-            return bool(touched) and _as_given(self._history.events[touched[0]], tensor)
-        event = self._history.events[touched[before - 1]]
-        if event.operation in SWITCHES and event.reads[0].tensor == tensor:
-            return event.on
-        after = [one.requires_grad for one in event.results if one.tensor == tensor]
-        return after[0] if after else _as_given(event, tensor)
+        calls, required = self._shown(tensor)
+        before = bisect_right(calls, at)
+        return bool(len(calls)) and bool(required[max(before - 1, 0)])
 
     def ever_required(self, tensor: int) -> bool:
         """Whether a tensor was seen to require grad, or was asked to."""
-        return any(self.requires_grad(tensor, at) for at in self._touched(tensor))
+        return bool(self._shown(tensor)[1].any())
 
-    def _touched(self, tensor: int) -> list[int]:
-        """Return the calls that show whether a tensor requires grad, in order."""
+    def _shown(self, tensor: int) -> tuple[Numbers, Numbers]:
+        """Return the calls that met a tensor, in order, and whether it required grad after each."""
         if tensor not in self._known:
-            made = self._history.made_at(tensor)
-            seen = {*self._history.reads_of(tensor), *([made] if made >= 0 else [])}
-            self._known[tensor] = sorted(seen)
+            tensors, calls, required = self._all
+            first, last = np.searchsorted(tensors, np.array([tensor, tensor + 1], tensors.dtype))
+            self._known[tensor] = calls[first:last], required[first:last]
         return self._known[tensor]
+
+    @cached_property
+    def _all(self) -> tuple[Numbers, Numbers, Numbers]:
+        """The tensors that calls met, the calls, and whether each required grad after the call.
+
+        As it was given, but for a switch: that tells what it makes of it. A result comes last.
+        """
+        events, parts = self._history.events, list[tuple[Numbers, Numbers, Numbers]]()
+        column, switched = events.operands.column, events.called(SWITCHES.__contains__)
+        for place in ("reads", "results"):
+            at, rows = events.touched(place)
+            required = column("kind")[rows] & 2 > 0
+            if place == "reads":
+                required = np.where(switched[at], events.flagged(ON)[at], required)
+            parts.append((column("tensor")[rows], at, required))
+        tensors, calls, required = map(np.concatenate, zip(*parts, strict=True))
+        order = np.lexsort((calls, tensors))  # stable: of one call what it was given comes first
+        return tensors[order], calls[order], required[order]
 
     def _used_frozen(self, tensor: int, at: int) -> bool:
         """Whether a call computed with a tensor, on the way to a pass, while it was frozen."""
-        touched, since = self._touched(tensor), latest(self._history.backwards, at)
-        between = touched[bisect_right(touched, since) : bisect_right(touched, at)]
-        events = [self._history.events[one] for one in between]
+        calls, since = self._shown(tensor)[0], latest(self._history.backwards, at)
+        between = calls[bisect_right(calls, since) : bisect_right(calls, at)]
+        events = (self._history.events[one] for one in dict.fromkeys(between.tolist()))
         return any(_computes(one) and _is_given_frozen(one, tensor) for one in events)
-
-
-def _as_given(event: Event, tensor: int) -> bool:
-    return any(one.requires_grad for one in event.reads if one.tensor == tensor)
 
 
 def _is_given_frozen(event: Event, tensor: int) -> bool:

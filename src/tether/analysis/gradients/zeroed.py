@@ -119,13 +119,15 @@ class Zeroed:
 
     def hooks(self, tensor: int) -> list[int]:
         """Return the calls that put hooks of the program's on the gradient of a tensor."""
-        operand = self._history.operand_of(tensor)
-        return [
-            at
-            for at in (self._history.on_storage(operand) if operand is not None else ())
-            if self._history.events[at].operation in _HOOKS
-            and any(one.tensor == tensor for one in self._history.events[at].reads)
-        ]
+        return self._hooked.get(tensor, [])
+
+    @cached_property
+    def _hooked(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = defaultdict(list)
+        for at, event in self._history.events.where(_HOOKS.__contains__):
+            for one in {int(one.tensor) for one in event.reads}:
+                found[one].append(at)
+        return found
 
     # -- parts -----------------------------------------------------------------------------------
 
