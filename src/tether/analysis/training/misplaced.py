@@ -111,10 +111,9 @@ class Misplaced:
 
         As where a norm of the weights is taken out of a model whose training goes on.
         """
-        history, made = self._history, self._made_unheld
-        for tensor, steps in ceased(history) if made else ():
-            for at, new, behind in made:
-                if steps.since > 1 and steps.last < at < steps.first and tensor in behind:
+        for tensor, steps in ceased(self._history):
+            for at, new, behind in self._made_unheld if steps.since > 1 else ():
+                if steps.last < at < steps.first and tensor in behind:
                     yield Replaced(tensor, new, "", since=steps.since)
                     break
 
