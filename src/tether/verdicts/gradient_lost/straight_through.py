@@ -34,7 +34,7 @@ def claims(history: History) -> Iterator[Claim]:
     """Give one claim for each line whose sums are all of one kind, before a backward pass."""
     by_line: dict[SiteId, list[StraightThrough]] = defaultdict(list)
     for at, event in history.events.where("add".__eq__):
-        for added, other in permutations(event.reads) if _takes(history, at) else ():
+        for added, other in permutations(event.reads) if len(event.reads) == 2 else ():
             found = _sum(history, at, added, other)
             if found is not None and history.next_pass(at) < len(history.events):
                 by_line[event.site].append(found)
@@ -49,13 +49,13 @@ def _sum(history: History, at: int, added: Operand, other: Operand) -> StraightT
     """Return how a sum is made, if what is added to a value is a difference to this value."""
     x, has_gradient = _itself(history, added.tensor)
     made = history.made_at(_itself(history, other.tensor)[0])
-    if made < 0 or not has_gradient or not (_takes(history, at) and _takes(history, made)):
+    if made < 0 or not has_gradient or history.events[made].operation != "sub":
+        return None
+    if not (_takes(history, at) and _takes(history, made)):
         return None
     more, less = history.events[made].reads
     y = _itself(history, more.tensor)[0]
-    if history.events[made].operation != "sub" or y == x or less.version != added.version:
-        return None
-    if _itself(history, less.tensor)[0] != x:
+    if y == x or _itself(history, less.tensor)[0] != x or less.version != added.version:
         return None
     to_x, to_y = (one.requires_grad and other.requires_grad for one in (less, more))
     return StraightThrough(at, made, x, y, added.requires_grad - to_x, int(to_y))
@@ -64,8 +64,8 @@ def _sum(history: History, at: int, added: Operand, other: Operand) -> StraightT
 def _takes(history: History, at: int) -> bool:
     """Whether a call takes two tensors as they are: with `alpha` it goes a part of the way."""
     event = history.events[at]
-    plain = "alpha" not in history.site_of(event).expression
-    return plain and len(event.reads) == 2 and not event.reads[0].whole
+    two = len(event.reads) == 2 and not event.reads[0].whole
+    return two and "alpha" not in history.site_of(event).expression
 
 
 def _itself(history: History, tensor: int) -> tuple[int, bool]:
