@@ -160,13 +160,14 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
     shown = {_line(history, one) for one in cut.story}
     others = [one for one in story.others if _line(history, one) not in shown]
     copy = history.get(Misplaced).copied(cut.at) if tensors[0] in history.held else UNKNOWN
+    followed = history.get(Following).followed(tensors[0])
     return Claim(
         tensors=tuple(tensors),
         cause=(cut.site, cut.operation),
         site=cut.site,
         calls=(cut.at,),
         operation=cut.operation,
-        severity="note" if _may_be_meant(history, tensors, cut) else "warning",
+        severity="note" if _may_be_meant(history, tensors, cut, followed) else "warning",
         message=say(
             _message(story, raised=backward.raised, whole=whole),
             when=in_how_many(history, tensors[0]),
@@ -185,19 +186,19 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
             *_way(history, story, {*shown, *(_line(history, one) for one in others)}),
             Step("loss", backward.site, say("backward starts from the loss here")),
         ),
-        repair=Repair(_fix(history, cut, [] if story.each else others, copy, tensors[0])),
+        repair=Repair(_fix(cut, [] if story.each else others, copy, tensors[0], followed)),
         assumes=(_FOLLOWED,) if likely or whole else (),
         count=history.times(cut.at),
     )
 
 
-def _may_be_meant(history: History, tensors: list[int], cut: Cut) -> bool:
+def _may_be_meant(history: History, tensors: list[int], cut: Cut, followed: int) -> bool:
     """Whether a library cuts off what is its own: a model that chooses by some of its scores.
 
     Or the tensor is what other parameters were copied from, which are trained in its place; or it
-    follows others, by values that the program gives it as they are trained.
+    follows another one, by values that the program gives it as that is trained.
     """
-    if history.get(Following).followed(tensors[0]) >= 0:
+    if followed >= 0:
         return True
     if history.held.isdisjoint(tensors) and history.get(Misplaced).is_trained_apart(cut.at):
         return True
@@ -222,12 +223,13 @@ def _copied(copy: int) -> Sentence:
                copy=Tensor(copy))  # fmt: skip
 
 
-def _fix(history: History, cut: Cut, others: list[Cut], copy: int, tensor: int) -> Sentence:
-    followed = history.get(Following).followed(tensor)
+def _fix(cut: Cut, others: list[Cut], copy: int, tensor: int, followed: int) -> Sentence:
     if followed >= 0:
-        return say("Nothing, where that is meant: the program gives {subject} the values of {x}."
-                   " The optimizer need not hold {subject} then.",
-                   subject=Tensor(tensor), x=Tensor(followed))  # fmt: skip
+        text = (
+            "Nothing, where that is meant: the program gives {subject} the values of {x}. No"
+            " optimizer need hold {subject} then."
+        )
+        return say(text, subject=Tensor(tensor), x=Tensor(followed))
     if copy < 0:
         return say("{fix}{more}.", fix=cut.fix, more=_also_at(others))
     return say("Give the optimizer {copy} and all that is made with it, or compute the loss with"

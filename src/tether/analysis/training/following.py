@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tether.analysis.history import History
+from tether.facts import Operand
 
 MOST_BEHIND = 16
-"""Calls before a write that are gone back over to what it writes."""
+"""Calls before one that are gone back over to what its values were made of."""
+
+
+def read_behind(history: History, at: int) -> Iterator[Operand]:
+    """Yield what a call reads, and what those read whose values came to it, a few calls back."""
+    for one in (at, *history.flow.behind(at, most=MOST_BEHIND)):
+        yield from history.events[one].reads
 
 
 class Following:
@@ -23,13 +32,11 @@ class Following:
         event, flow = self._history.events[write], self._history.flow
         if event.operation == "step":
             return -1
-        calls = [write, *flow.behind(write, most=MOST_BEHIND)]
         own = {flow.memory(one) for one in event.writes}
-        for at in calls:
-            for one in self._history.events[at].reads:
-                memory = flow.memory(one)
-                if one.tensor != tensor and memory not in own and memory in self._trained:
-                    return self._trained[memory]
+        for one in read_behind(self._history, write):
+            memory = flow.memory(one)
+            if one.tensor != tensor and memory not in own and memory in self._trained:
+                return self._trained[memory]
         return -1
 
     def followed(self, tensor: int) -> int:

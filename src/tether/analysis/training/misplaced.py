@@ -13,12 +13,10 @@ from typing import NamedTuple
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.gradients.ungraded import Missing
 from tether.analysis.history import History, following
+from tether.analysis.training.following import read_behind
 from tether.analysis.training.loaded_over import by_step
 from tether.analysis.training.no_longer import LastSteps, ceased
 from tether.facts import UNKNOWN, Name, OptimizerFact, TensorId
-
-MOST_BACK = 16
-"""Calls through which what is written to a tensor is followed back to what trains."""
 
 
 class Replaced(NamedTuple):
@@ -126,10 +124,7 @@ class Misplaced:
         for tensor in sorted(placed & self._read - history.held):
             at = history.made_at(tensor)
             if at > first:
-                calls = (history.events[one] for one in (at, *history.flow.behind(at, MOST_BACK)))
-                found.append(
-                    (at, tensor, {int(one.tensor) for call in calls for one in call.reads})
-                )
+                found.append((at, tensor, {int(one.tensor) for one in read_behind(history, at)}))
         return found
 
     def _goes_on(self, new: int, steps: LastSteps) -> bool:
@@ -253,9 +248,8 @@ class Misplaced:
 
     def _takes_trained(self, at: int) -> bool:
         """Whether a call reads what trains, or what was computed of it a few calls before."""
-        history = self._history
-        calls = (history.events[b] for b in (at, *history.flow.behind(at, most=MOST_BACK)))
-        return any(one.tensor in history.held for event in calls for one in event.reads)
+        held = self._history.held
+        return any(one.tensor in held for one in read_behind(self._history, at))
 
     def copied(self, cut: int) -> int:
         """Return the tensor that gets gradients of several passes and is made of what a call cut.

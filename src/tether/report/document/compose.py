@@ -64,7 +64,10 @@ def build(about: Findings) -> Document:
     if process.rank >= 0 and not about.processes:
         name += f" ({process.label} of {process.ranks})"
     document = Document(f"tether: {name}", [Heading(f"tether: {name}", 1)])
-    document.blocks += [*summary(about, _hidden(about)), *_verdicts(about)]
+    told, counted_alone = _apart(about)
+    document.blocks += summary(about, hidden=sum(len(some) for _, some in counted_alone))
+    document.blocks += (group_block(one, about) for one in told)
+    document.blocks += (_left_out(text, some) for text, some in counted_alone)
     document.blocks += details(about)
     return document
 
@@ -152,27 +155,12 @@ def _unrecorded(trace: Trace) -> Iterator[Phrase]:
 # -------------------------------------------------------------------------------------- verdicts
 
 
-def _verdicts(about: Findings) -> list[Block]:
-    if about.show_all:
-        return [group_block(Alike((number,)), about) for number, _ in _numbered(about)]
-    groups, counted_alone = _apart(about)
-    blocks: list[Block] = [group_block(one, about) for one in groups]
-    blocks += (_left_out(text, some) for text, some in counted_alone)
-    return blocks
-
-
-def _numbered(about: Findings) -> list[tuple[int, Finding]]:
-    return list(enumerate(about.findings, start=1))
-
-
-def _hidden(about: Findings) -> int:
-    """Count the findings of which the report only says how many there are."""
-    return 0 if about.show_all else sum(len(some) for _, some in _apart(about)[1])
-
-
 def _apart(about: Findings) -> tuple[list[Alike], list[tuple[str, Sequence[Finding]]]]:
     """Return the causes that are told, and the findings that are only counted, with the words."""
-    own, slight = in_full(_numbered(about), len(about.trace.events))
+    numbered = list(enumerate(about.findings, start=1))
+    if about.show_all:
+        return [Alike((number,)) for number, _ in numbered], []
+    own, slight = in_full(numbered, len(about.trace.events))
     groups = grouped(own)
     left = [about.findings[n - 1] for one in groups[MANY_FINDINGS:] for n in one.numbers]
     some: list[tuple[str, Sequence[Finding]]] = []

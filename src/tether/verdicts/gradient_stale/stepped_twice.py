@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History, following
-from tether.facts import Gradients, OptimizerId, SiteId
+from tether.facts import Gradients, SiteId
 from tether.finding import At, Claim, Repair, Step, say
 
 LEAST = 2
@@ -76,9 +76,9 @@ def claims(history: History) -> Iterator[Claim]:
 
 def _claim(history: History, found: SteppedTwice) -> Claim:
     first, second = found.first.site, found.second.site
-    one, other = (_kind(history, fact.optimizer) for fact in (found.first, found.second))
+    makers = [history.trace.optimizers[fact.optimizer] for fact in (found.first, found.second)]
+    one, other = (maker.kind for maker in makers)
     parts = {"one": one, "other": other, "first": At(first), "second": At(second)}
-    makers = (history.trace.optimizers[fact.optimizer] for fact in (found.first, found.second))
     return Claim(
         tensors=found.tensors,
         cause=("stepped twice", first, second),
@@ -100,7 +100,3 @@ def _claim(history: History, found: SteppedTwice) -> Claim:
                           " them anew before {second}.", **parts)),
         count=found.times,
     )  # fmt: skip
-
-
-def _kind(history: History, number: OptimizerId) -> str:
-    return history.trace.optimizers[number].kind
